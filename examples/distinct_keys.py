@@ -28,10 +28,11 @@ from joinengine.operators.accounts import common_account
 from joinengine.operators.base import OneInput, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.spines import Spines
+from joinengine.state.upkeep import Shelf
 
 
 @dataclass(frozen=True)
-class SeenShelf:
+class SeenShelf(Shelf):
     """The runs of the state: one row a key, needed for ever."""
 
     columns: pa.Schema

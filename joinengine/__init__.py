@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from joinengine.api.joins import StreamJoin
     from joinengine.api.writer import JoinWriter
     from joinengine.model.aggregation import top, windows
-    from joinengine.model.conditions import band, equi, theta
+    from joinengine.model.conditions import asof, band, equi, theta
     from joinengine.model.errors import (
         CheckpointMismatch,
         DamagedState,
@@ -49,6 +49,7 @@ _HOMES = {
     "StreamJoin": "api.joins",
     "TakenOver": "model.errors",
     "active": "spark.query.active",
+    "asof": "model.conditions",
     "awaitAnyTermination": "spark.query.active",
     "band": "model.conditions",
     "equi": "model.conditions",
@@ -75,6 +76,7 @@ __all__ = [
     "StreamJoin",
     "TakenOver",
     "active",
+    "asof",
     "awaitAnyTermination",
     "band",
     "equi",

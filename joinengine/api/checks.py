@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,6 +13,7 @@ from joinengine.api.comparable import check_time
 from joinengine.model.aggregation import Windows
 from joinengine.model.arguments import check_one_of
 from joinengine.model.columns import require_column, require_of
+from joinengine.model.conditions import AsOf
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Sliding, Window, Within
@@ -82,11 +83,15 @@ def found_times(window: Window, schemas: tuple[pa.Schema, pa.Schema], *, exact: 
     return replace(window, times=(left, right))
 
 
+_OnTime = TypeVar("_OnTime", bound=Within | Sliding | AsOf)
+
+
 def check_window(
-    window: Window,
+    window: _OnTime,
     schemas: tuple[pa.Schema, pa.Schema],
     sources: tuple[Timed | None, Timed | None],
-) -> Window:
+    name: str = "within",
+) -> _OnTime:
     """The window with the delays of its sources settled.
 
     `sources`: per side the stream that event time comes from, with its column there; None: event
@@ -94,14 +99,22 @@ def check_window(
 
     Refuses columns that are not event time, two types of event time, and a source without a delay.
     """
-    fields = [field for side in Side for field in _time_fields(schemas[side], window.times[side])]
+    check_times(window, schemas, name)
+    left, right = (_delay(window.delays_us[side], sources[side], name) for side in Side)
+    return replace(window, delays_us=(left, right))
+
+
+def check_times(window: _OnTime, schemas: tuple[pa.Schema, pa.Schema], name: str) -> _OnTime:
+    """The same window; refuses columns that are not event time, and two types of event time."""
+    fields = [
+        field for side in Side for field in _time_fields(schemas[side], window.times[side], name)
+    ]
     if len({field.type for field in fields}) > 1:
         found = ", ".join(f"{field.name} is {field.type}" for field in fields)
         raise InvalidRequest(
-            f"within: both sides need the same event-time type, but {found}; cast one side"
+            f"{name}: both sides need the same event-time type, but {found}; cast one side"
         )
-    left, right = (_delay(window.delays_us[side], sources[side]) for side in Side)
-    return replace(window, delays_us=(left, right))
+    return window
 
 
 def check_ahead(ahead_us: int | None, name: str, sources: Sequence[Source]) -> None:
@@ -127,21 +140,21 @@ def check_event_time(
     return _delay(delay, timed)
 
 
-def _time_fields(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
-    fields = [require_column(schema, name, "within") for name in columns]
+def _time_fields(schema: pa.Schema, columns: Sequence[str], name: str = "within") -> list[pa.Field]:
+    fields = [require_column(schema, column, name) for column in columns]
     for field in fields:
-        check_time(field)
+        check_time(field, name)
     return fields
 
 
-def _delay(given: int | None, timed: Timed | None) -> int:
+def _delay(given: int | None, timed: Timed | None, name: str = "within") -> int:
     if timed is None:  # an operator with windows: its watermark follows from those of its inputs
         return 0
     source, column = timed
     delay = delay_of(source, column) if given is None else given
     if delay is None:
         raise InvalidRequest(
-            f"within: the delay of {column} is missing. Give within(..., delay=...), or call "
+            f"{name}: the delay of {column} is missing. Give {name}(..., delay=...), or call "
             f"withWatermark({column!r}, ...) on the input"
         )
     return delay

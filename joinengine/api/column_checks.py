@@ -11,6 +11,7 @@ from joinengine.api.comparable import check_equality, distance
 from joinengine.model.arguments import check_text, kind_of
 from joinengine.model.columns import refuse_doubles, require_of
 from joinengine.model.conditions import (
+    AsOf,
     Band,
     Condition,
     Distance,
@@ -80,6 +81,11 @@ def found_columns(
         assert equal is None or isinstance(equal, Equi)
         ends = name(Side.LEFT, on.left, "band"), name(Side.RIGHT, on.right, "band")
         return replace(on, left=ends[0], right=ends[1], equal=equal)
+    if isinstance(on, AsOf):
+        by = found_columns(on.by, schemas, exact=exact)
+        assert isinstance(by, Equi)
+        left, right = ((name(side, on.times[side][0], "asof"),) for side in Side)
+        return replace(on, by=by, times=(left, right))
     return on
 
 
@@ -135,6 +141,32 @@ def check_schema(schema: pa.Schema, what: str = "an input") -> pa.Schema:
     """Refuse an input, or other `what`, with two columns of one name."""
     refuse_doubles(schema.names, what)
     return schema
+
+
+def check_as_of(
+    how: JoinType, window: Window | None, where: str | None, table: Side | None
+) -> None:
+    """Refuse what an as-of join does not have."""
+    if how not in (JoinType.INNER, JoinType.LEFT):
+        raise InvalidRequest(
+            f"how: {how.value!r} is not for asof, which has a result for each left row; use "
+            f"'inner' or 'left'"
+        )
+    if window is not None:
+        raise InvalidRequest(
+            "within: asof takes no window, since the nearest row may be far away; give "
+            "asof(.., tolerance=..) for a bound"
+        )
+    if where is not None:
+        raise InvalidRequest(
+            "where: asof looks for the nearest of all rows of a key; filter the rows of a side "
+            "before, with left_where or right_where"
+        )
+    if table is Side.LEFT:
+        raise InvalidRequest(
+            "asof: the left side is a table, whose rows no stream can be nearest to for good; "
+            "put the stream on the left side"
+        )
 
 
 def check_type(how: JoinType, window: Window | None, table: Side | None) -> None:

@@ -127,9 +127,9 @@ def _in_last_digits(on: Band, lower: Decimal | None, upper: Decimal | None, scal
     return Distance(on.left, on.right, low, high, scale)
 
 
-def check_time(field: pa.Field) -> None:
-    """Raise InvalidRequest unless a column can be event time."""
+def check_time(field: pa.Field, name: str) -> None:
+    """Raise InvalidRequest unless a column can be event time; `name`: the function it is for."""
     if not pa.types.is_timestamp(field.type):
         raise InvalidRequest(
-            f"within: event time must be a timestamp, but {field.name} is {field.type}; cast it"
+            f"{name}: event time must be a timestamp, but {field.name} is {field.type}; cast it"
         )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from joinengine.api import checks
 from joinengine.api.column_checks import (
+    check_as_of,
     check_condition,
     check_filter,
     check_predicate,
@@ -20,18 +21,19 @@ from joinengine.api.column_checks import (
 )
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
-from joinengine.model.conditions import Columns, Condition, condition
+from joinengine.model.conditions import AsOf, Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import (
     FromOperator,
     FromSource,
     Input,
+    Timed,
     output_lag_us,
     output_schema,
 )
 from joinengine.model.windows import Window
-from joinengine.operators import Join
+from joinengine.operators import AsOfJoin, Join
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source, schema_of
 
@@ -43,8 +45,8 @@ class StreamJoin(StreamQuery):
     it is read once and joined with itself; each row then also meets itself. One side may be a
     bounded DataFrame: a *table*, read once before the first batch. Rows joined with a table keep
     the stream's event time.
-    `on`: `equi(...)`, `band(...)`, a list of one of each, `theta(...)`, or column names that both
-    sides have. Each of these names is one output column.
+    `on`: `equi(...)`, `band(...)`, a list of one of each, `theta(...)`, `asof(...)`, or column
+    names that both sides have. Each of these names is one output column.
     `within`: the window: `within(...)`, `tumbling(...)` or `sliding(...)`. None keeps all rows for
     ever.
     `how`: inner, left, right, full, left_semi or left_anti, or another of Spark's names for them.
@@ -96,8 +98,13 @@ class StreamJoin(StreamQuery):
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
         checks.check_kind(within)
+        if isinstance(self._condition, AsOf):
+            check_as_of(self._how, within, where, self._table)
+            self._condition = self._timed_as_of(self._condition)
+            within = None
         self._window = None if within is None else self._settle(within)
-        check_type(self._how, self._window, self._table)
+        if not isinstance(self._condition, AsOf):
+            check_type(self._how, self._window, self._table)
         self._output = output_columns(
             self._schemas, self._condition, suffixes, self._how, self._window
         )
@@ -114,26 +121,31 @@ class StreamJoin(StreamQuery):
             sources += [s for s in inner_sources if not any(s is other for other in sources)]
         return [*joins, self], sources
 
-    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Join:
+    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Join | AsOfJoin:
         inputs: list[Input] = [
             FromOperator(index[id(side)])
             if isinstance(side, StreamJoin)
             else FromSource(next(n for n, source in enumerate(sources) if source is side))
             for side in self._sides
         ]
+        common: dict[str, Any] = {
+            "index": number,
+            "how": self._how,
+            "inputs": (inputs[0], inputs[1]),
+            "schemas": self._schemas,
+            "output": self._output,
+            "instances": self._instances,
+            "filters": (self._filters[0], self._filters[1]),
+            "table": self._table,
+        }
+        if isinstance(self._condition, AsOf):
+            return AsOfJoin(condition=self._condition, **common)
         return Join(
-            index=number,
             condition=self._condition,
             window=self._window,
-            how=self._how,
-            inputs=(inputs[0], inputs[1]),
-            schemas=self._schemas,
-            output=self._output,
-            instances=self._instances,
             distance=self._distance,
             predicate=self._predicate,
-            filters=(self._filters[0], self._filters[1]),
-            table=self._table,
+            **common,
         )
 
     def _output_schema(self) -> pa.Schema:
@@ -146,20 +158,33 @@ class StreamJoin(StreamQuery):
                 f"Leave within out; joined rows keep the event time of the stream"
             )
         window = checks.found_times(window, self._schemas, exact=session.case_sensitive())
+        checks.check_ahead(window.ahead_us, "within", self._flat()[1])
+        return checks.check_window(window, self._schemas, self._sources_of_time(window))
+
+    def _timed_as_of(self, on: AsOf) -> AsOf:
+        """The condition with its delays settled."""
+        if self._table is not None:
+            return checks.check_times(on, self._schemas, "asof")
+        return checks.check_window(on, self._schemas, self._sources_of_time(on), "asof")
+
+    def _sources_of_time(self, window: Timed) -> tuple[checks.Timed | None, checks.Timed | None]:
+        """Per side the stream that event time comes from; None: an operator."""
         timed = [
             timed_by(side, columns) for side, columns in zip(self._sides, window.times, strict=True)
         ]
         for side, columns in timed:
             if isinstance(side, StreamJoin):
                 side._check_covers(columns)
-        checks.check_ahead(window.ahead_us, "within", self._flat()[1])
         sources = [
             None if isinstance(side, StreamJoin) else (side, columns[0]) for side, columns in timed
         ]
-        return checks.check_window(window, self._schemas, (sources[0], sources[1]))
+        return sources[0], sources[1]
 
     def _check_covers(self, columns: Sequence[str]) -> None:
         """Refuse a later join's window if it cannot bound the age of this join's rows."""
+        if isinstance(self._condition, AsOf):
+            self._check_covers_as_of(self._condition, columns)
+            return
         if self._window is None:
             raise InvalidRequest(
                 f"within: {', '.join(columns)} comes from a full-history join, whose rows may have "
@@ -178,6 +203,20 @@ class StreamJoin(StreamQuery):
             raise InvalidRequest(
                 f"within: ({', '.join(columns)}) is not the event time of joined rows; name all "
                 f"time columns of one side of that join, ({left}) or ({right}), or of both"
+            )
+
+    def _check_covers_as_of(self, on: AsOf, columns: Sequence[str]) -> None:
+        (time,), _ = on.times
+        shown = tuple(c.name for c in self._output if (c.side, c.column) == (Side.LEFT, time))
+        if columns != shown:
+            raise InvalidRequest(
+                f"within: ({', '.join(columns)}) is not the event time of as-of joined rows, which "
+                f"is that of their left rows: {time}"
+            )
+        if on.reach_us is None:
+            raise InvalidRequest(
+                f"within: {time} may have any age, because an asof that looks {on.direction} "
+                f"without tolerance waits for any time; give asof(.., tolerance=..)"
             )
 
 

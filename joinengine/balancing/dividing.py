@@ -127,6 +127,8 @@ def choose_way(
     homes = np.maximum(ways.rows, 1) * ways.columns
     # Instances of one task work one after another, so that more homes may be more work for it.
     a_task = np.maximum(each * np.ceil(homes / hosts), (others + total) / hosts)
+    if loads.left_only:
+        a_task = np.where(ways.columns == 1, a_task, np.inf)
     allowed = a_task <= a_task.min() * EVENNESS
     top = np.maximum(np.maximum(each, (others + total) / n), limit)
     grid = (ways.rows > 1) & (ways.columns > 1)
@@ -238,6 +240,8 @@ def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
     carried = loads.carried.sum(axis=0)
     copied = np.minimum(left, right) <= carried
     split_sides = (right > left).astype(np.int64)
+    if loads.left_only:
+        copied, split_sides = np.ones_like(copied), np.zeros_like(split_sides)
     for key, shape in shapes.items():
         if shape.homes > 1 and not shape.is_grid:
             copied[key] = shape.rows > 0

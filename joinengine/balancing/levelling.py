@@ -305,7 +305,7 @@ def divisible(loads: Loads, limit: float) -> Loads:
     """
     total = loads.spread + loads.fixed
     heavy = np.flatnonzero((total > limit) & loads.copied)
-    if not len(heavy) or not loads.whole.size:
+    if loads.left_only or not len(heavy) or not loads.whole.size:
         return loads
     everything = float(loads.per_instance().sum())
     spread, fixed, copied = loads.spread.copy(), loads.fixed.copy(), loads.copied.copy()

@@ -69,7 +69,7 @@ class Loads:
     host the instances; 0: each has its own. `turn`: what each task works whatever comes; no load of
     an instance has it. `row`: what it costs to move a tuple. `level` (N,): the loads under the
     present modes of divided keys, which may be others than planners would choose now; empty: they
-    are the same.
+    are the same. `left_only`: only left tuples may be divided, and right ones are then copied.
     """
 
     hashes: Words
@@ -94,6 +94,7 @@ class Loads:
     turn: float = 0.0
     row: float = 1.0
     level: Floats = field(default_factory=lambda: np.zeros(0))
+    left_only: bool = False
 
     @property
     def n_instances(self) -> int:
@@ -222,21 +223,29 @@ class _Sums(NamedTuple):
 
 
 def gather_loads(
-    history: Sequence[Interval], table: RoutingTable, base: Base, backup_work: float = 0.0
+    history: Sequence[Interval],
+    table: RoutingTable,
+    base: Base,
+    backup_work: float = 0.0,
+    *,
+    left_only: bool = False,
 ) -> Loads:
     """The loads of the intervals in `history`, newest last, as they would be under `table`.
 
     A planner may move the keys of `table` and those with arrivals. State is that after the newest
     interval; a key that it does not report has no state. `backup_work`: the part of its key's load
     that a backup is, in tuples; what it costs is known if loads are work. They are if the newest
-    interval has any, and then those before it that have none are left out.
+    interval has any, and then those before it that have none are left out. `left_only`: as in
+    `Loads`.
     """
     newest = history[-1]
     if newest.work is not None:
         history = [one for one in history if one.work is not None]
     hashes = _movable(history, table)
     arrived, held = _counted(history, hashes)
-    split_sides, copied = _how_to_split(hashes, arrived + held, table)
+    split_sides, copied = np.zeros(len(hashes), np.int64), np.ones(len(hashes), bool)
+    if not left_only:
+        split_sides, copied = _how_to_split(hashes, arrived + held, table)
     if newest.work is None:
         sums = _in_tuples(history, hashes, arrived, backup_work)
     else:
@@ -269,6 +278,7 @@ def gather_loads(
         hosts=0 if newest.work is None else newest.work.hosts,
         turn=sums.turn,
         row=sums.row,
+        left_only=left_only,
     )
     return found.under(fixed_now(found, table))
 

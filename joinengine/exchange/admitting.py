@@ -124,8 +124,7 @@ class Admitting:
 
     def _useless(self, nulls: Bools, untimed: Bools | None) -> Bools | None:
         """(n,) which of `nulls` can be no result; None: each will be one."""
-        kept = self._role.admission.matchless if self._role.watchers else Matchless.NONE
-        match kept:
+        match self._role.admission.matchless:
             case Matchless.NONE:
                 return nulls
             case Matchless.TIMED:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from joinengine.exchange.admitting import Admitting
 from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.roles import Origin, Role
-from joinengine.kernels.hashing import Words, draw_u, make_words
+from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words
 from joinengine.kernels.probing import Ints
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
@@ -69,8 +69,12 @@ class BlockWriter:
             deliveries = deliveries._replace(rows=usable[deliveries.rows])
             words = np.zeros(admitted.num_rows, np.uint64)
             words[usable] = make_words(hashes, u)
+        if role.watchers or role.admission.numbered:
+            admitted = self._with_numbers(admitted)
         if role.watchers:
-            admitted, deliveries = self._watched(admitted, deliveries)
+            deliveries = self._watched(admitted, deliveries)
+        elif unusable is not None:
+            deliveries = self._in_turn(deliveries, np.flatnonzero(unusable))
         order, bounds = self._outbox.group(deliveries.instances)
         rows = deliveries.rows[order]
         start = self._timer_s()
@@ -81,23 +85,35 @@ class BlockWriter:
         self._chunks += 1
         self.report.deliveries += len(rows)
 
-    def _watched(
-        self, admitted: pa.RecordBatch, deliveries: Deliveries
-    ) -> tuple[pa.RecordBatch, Deliveries]:
-        """Tuples with their numbers, each going to its watcher too."""
-        role, n = self._role, admitted.num_rows
-        windows_each = role.admission.windows_each
-        numbers = number_tuples(n, self._numbered, windows_each, *self._origin)
+    def _with_numbers(self, admitted: pa.RecordBatch) -> pa.RecordBatch:
+        """Tuples with their numbers as the last column."""
+        admission, n = self._role.admission, admitted.num_rows
+        numbers = number_tuples(n, self._numbered, admission.windows_each, *self._origin)
         self._numbered += n
+        return admitted.append_column(admission.schema.names[-1], pa.array(numbers))
+
+    def _in_turn(self, deliveries: Deliveries, matchless: Ints) -> Deliveries:
+        """The deliveries, and those of tuples that match nothing, to all instances in turn."""
+        turns = (matchless % self._role.router.instances).astype(deliveries.instances.dtype)
+        flags = np.full(len(matchless), STORE, deliveries.flags.dtype)
+        return Deliveries(
+            np.concatenate([deliveries.rows, matchless]),
+            np.concatenate([deliveries.instances, turns]),
+            np.concatenate([deliveries.flags, flags]),
+        )
+
+    def _watched(self, admitted: pa.RecordBatch, deliveries: Deliveries) -> Deliveries:
+        """The deliveries, and one of each tuple to its watcher."""
+        role, n = self._role, admitted.num_rows
+        numbers = fixed_width(admitted.column(admitted.num_columns - 1), np.dtype(np.uint64))
         flag = role.watch_flag
-        watchers = watcher_of(numbers, windows_each, role.watchers)
+        watchers = watcher_of(numbers, role.admission.windows_each, role.watchers)
         kind = np.min_scalar_type(flag)
         watched = Deliveries(np.arange(n), watchers, np.full(n, flag, kind))
         order = np.argsort(deliveries.rows, kind="stable")
         rows, targets, flags = deliveries
         ascending = Deliveries(rows[order], targets[order], flags[order])
-        both = united([ascending, watched], n, role.instances)
-        return admitted.append_column(role.admission.schema.names[-1], pa.array(numbers)), both
+        return united([ascending, watched], n, role.instances)
 
     def _route(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         role = self._role

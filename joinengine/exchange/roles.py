@@ -33,9 +33,9 @@ class Origin(NamedTuple):
 
 
 class Matchless(Enum):
-    """Which tuples of a watched side become results although they can have no partner."""
+    """Which tuples become results although they can have no partner."""
 
-    #: semi joins show none
+    #: inner and semi joins show none
     NONE = "none"
     #: one without an event time is in no window, so no window's end shows it
     TIMED = "timed"
@@ -51,8 +51,9 @@ class Admission:
     `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
     delivered only to the instance that stores it, since no tuple probes. `passes_by`: tuples are
     not stored, so they are not delivered to backups. `ahead_us`: how far the event time of a tuple
-    may be ahead of the clock of its batch; None: as far as it likes. `matchless`: counts if the
-    side is watched.
+    may be ahead of the clock of its batch; None: as far as it likes. `matchless`: which tuples that
+    can match nothing are admitted all the same. `numbered`: the last column of the schema is the
+    number of a tuple, in the order in which tuples are read; those of a watched side always are.
     """
 
     keying: Keying
@@ -63,7 +64,8 @@ class Admission:
     stays_put: bool = False
     passes_by: bool = False
     ahead_us: int | None = None
-    matchless: Matchless = Matchless.ALL
+    matchless: Matchless = Matchless.NONE
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

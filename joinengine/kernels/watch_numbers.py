@@ -31,7 +31,7 @@ def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int)
     if (before + n) * windows_each > 1 << ROW_BITS or task >= 1 << TASK_BITS:
         raise InvalidRequest(
             f"task {task} reads {before + n} rows, each in {windows_each} windows, for one side "
-            "of an outer, semi or anti join in one batch, but joinengine can number at most "
+            "of an outer, semi, anti or as-of join in one batch, but joinengine can number at most "
             f"{1 << ROW_BITS} entries of each of {1 << TASK_BITS} tasks; lower rows_per_interval, "
             "so that each task reads fewer rows"
         )

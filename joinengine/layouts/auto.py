@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from typing_extensions import override
@@ -30,7 +30,7 @@ from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts import keyless
 from joinengine.layouts.biclique import Biclique
-from joinengine.layouts.key_based import KeyBased, WithinLimit, noise, plan_to
+from joinengine.layouts.key_based import Dividing, KeyBased, noise, plan_to
 from joinengine.layouts.layout import Layout, Plan, without_keys
 from joinengine.layouts.layout_settings import setting
 from joinengine.layouts.matrix import Grid
@@ -51,7 +51,7 @@ LIGHT = 0.01
 
 
 @dataclass(frozen=True)
-class Auto(WithinLimit):
+class Auto(Dividing):
     """Per key the cheapest of all modes.
 
     `keyless`: any two tuples may match, so that it is a matrix or a biclique (`layouts.keyless`).
@@ -69,7 +69,6 @@ class Auto(WithinLimit):
     source: ClassVar[str] = "ours"
     summary: ClassVar[str] = "divides a hot key if that saves time, in the way that costs least"
     serves_theta: ClassVar[bool] = True
-    keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,9 +80,10 @@ class Auto(WithinLimit):
             )
 
     @override
-    def serving(self, condition: Condition) -> Auto:
+    def serving(self, condition: Condition) -> Self:
         """By keys, if the condition has any."""
-        return replace(self, keyless=without_keys(condition) is not None)
+        keyless = without_keys(condition) is not None
+        return replace(super().serving(condition), keyless=keyless)
 
     @override
     def lines(self, instances: int) -> list[str]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from typing_extensions import override
@@ -30,6 +30,7 @@ from joinengine.balancing.statistics import Floats, Interval, is_small
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.layouts.layout_settings import setting
+from joinengine.model.conditions import AsOf, Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing import table as routing_table
@@ -328,10 +329,27 @@ class WithinLimit(Planned):
 
 
 @dataclass(frozen=True)
-class _Splitting(WithinLimit):
-    """Keys are divided wherever that lowers the greatest load."""
+class Dividing(WithinLimit):
+    """Keys may be divided; `left_only`: their left tuples alone, and right ones are copied."""
+
+    left_only: bool = setting(False, "", not_text="it follows from the join")
 
     keeps_keys_whole: ClassVar[bool] = False
+    can_divide_left: ClassVar[bool] = True
+
+    @override
+    def serving(self, condition: Condition) -> Self:
+        """Of an as-of join each left tuple must meet all right tuples of its key."""
+        return replace(self, left_only=isinstance(condition, AsOf))
+
+    @override
+    def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:
+        return gather_loads(history, table, base, left_only=self.left_only)
+
+
+@dataclass(frozen=True)
+class _Splitting(Dividing):
+    """Keys are divided wherever that lowers the greatest load."""
 
     @override
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:

@@ -22,7 +22,7 @@ from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import distinct
 from joinengine.layouts.copies import Copies, Copying
 from joinengine.layouts.layout_settings import changed_settings, check_settings
-from joinengine.model.conditions import Band, Condition, Theta
+from joinengine.model.conditions import AsOf, Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.moves import Moves
@@ -131,6 +131,8 @@ class LayoutChoice(Protocol):
     serves_aggregates: ClassVar[bool] = True
     #: whether all tuples of a key are at one instance
     keeps_keys_whole: ClassVar[bool] = True
+    #: whether it can divide left tuples alone, so that each meets all right tuples of its key
+    can_divide_left: ClassVar[bool] = False
     #: whether a user has named it; if not, a checkpoint goes on as it was begun
     is_asked: ClassVar[bool] = True
 
@@ -214,6 +216,20 @@ class LayoutChoice(Protocol):
         least, most = self.least_instances(instances), MAX_INSTANCES // self.group_size
         check_instances(self.name, instances, least, most)
         check_serves(self.name, condition, theta=self.serves_theta)
+        self._check_nearest(condition)
+
+    def _check_nearest(self, condition: Condition) -> None:
+        """Raise InvalidRequest if the nearest right tuple is asked for, and no instance knows it.
+
+        A left tuple must meet all right tuples of its key where it is stored.
+        """
+        meets_all = self.can_divide_left or self.keeps_keys_whole
+        if isinstance(condition, AsOf) and (not meets_all or self.copying is not None):
+            raise InvalidRequest(
+                f"layout {self.name} may keep right rows of one key apart, or copies of rows, and "
+                f"does not support asof; use auto, mnrt, qmmp, hash or another layout that keeps "
+                f"keys whole"
+            )
 
     @abstractmethod
     def start(self, instances: int) -> Layout:

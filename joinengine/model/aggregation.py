@@ -19,17 +19,9 @@ from numpy.typing import NDArray
 
 from joinengine.model.arguments import check_count, check_text
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.lateness import INT_MAX, Delays, Duration
 from joinengine.model.query import WINDOW_END, WINDOW_START
-from joinengine.model.windows import (
-    INT_MAX,
-    INT_MIN,
-    Delays,
-    Duration,
-    TimeColumns,
-    Times,
-    sliding,
-    window_numbers,
-)
+from joinengine.model.windows import INT_MIN, TimeColumns, Times, sliding, window_numbers
 
 #: The column of partial results with the end of a row's pane.
 PANE = "__pane"

@@ -1,7 +1,7 @@
 """Join conditions: which two tuples are a pair, apart from time.
 
-`Equi`, `Band` and `Theta` are what a user writes; `Distance` and `Predicate` are the same in terms
-of the columns of the inputs.
+`Equi`, `Band`, `Theta` and `AsOf` are what a user writes; `Distance` and `Predicate` are the same
+in terms of the columns of the inputs. `AsOf` is of time too: it takes the nearest of all pairs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from joinengine.model.arguments import check_names, check_text, kind_of
+from joinengine.model.arguments import check_names, check_text, check_truth, kind_of
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import (
+    Delays,
+    Duration,
+    check_lateness,
+    check_length,
+    delays_of,
+    optional_us,
+)
 from joinengine.model.named import one_of
 
 Columns = str | list[str] | tuple[str, ...]
@@ -83,7 +91,39 @@ class Theta:
         return (other, one) if swapped else (one, other)
 
 
-Condition = Equi | Band | Theta
+class Direction(StrEnum):
+    """Where the nearest right tuple of a left one is looked for: before it, after it, or both."""
+
+    BACKWARD = "backward"
+    FORWARD = "forward"
+    NEAREST = "nearest"
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Of the right tuples with the keys `by`, the one nearest in time to a left tuple.
+
+    `times`: per side the event-time column. `tolerance_us`: the nearest may be so far; None: any
+    distance. `strict`: a right tuple of the same time is none. The others are as in `Within`.
+    """
+
+    times: tuple[tuple[str, ...], tuple[str, ...]]
+    by: Equi
+    direction: Direction = Direction.BACKWARD
+    tolerance_us: int | None = None
+    strict: bool = False
+    delays_us: Delays = (None, None)
+    idle_after_us: int | None = None
+    #: no bound against the clock
+    ahead_us: ClassVar[int | None] = None
+
+    @property
+    def reach_us(self) -> int | None:
+        """How long after a left tuple's time a right tuple may be the nearest; None: any time."""
+        return 0 if self.direction is Direction.BACKWARD else self.tolerance_us
+
+
+Condition = Equi | Band | Theta | AsOf
 
 
 def equi(left: Columns, right: Columns, *, floats: str = "refused") -> Equi:
@@ -167,6 +207,54 @@ def theta(predicate: str) -> Theta:
     return Theta(predicate)
 
 
+def asof(
+    left_time: str,
+    right_time: str,
+    *,
+    by: Equi | Columns | None = None,
+    direction: str = "backward",
+    tolerance: Duration | None = None,
+    strict: bool = False,
+    delay: Duration | tuple[Duration, Duration] | None = None,
+    idle_after: Duration | None = None,
+) -> AsOf:
+    """Match each left row with the one right row that is nearest in event time.
+
+    `by`: the keys that must be equal: `equi(..)`, or names that both sides have; None: no keys.
+    `direction`: "backward" takes the newest right row that is not after the left row, "forward" the
+    earliest that is not before it, "nearest" the closer of the two, and the earlier if both are as
+    close. Of several right rows of that time it is the one that was read last. `tolerance`: right
+    rows further away are none. `strict`: right rows of the same time are none. `delay`,
+    `idle_after`: as for `within`.
+
+    Raises InvalidRequest for a direction that is none, and for a negative or endless length.
+
+    >>> asof("paid", "quoted", by="item", tolerance="1 hour").tolerance_us
+    3600000000
+    """
+    for column in (left_time, right_time):
+        check_text(column, "asof: a time column", "asof('l_ts', 'r_ts', by='k')")
+    keys = Equi((), ()) if by is None else condition(by)
+    if not isinstance(keys, Equi):
+        raise InvalidRequest("asof: by takes keys that must be equal; write by=equi('a', 'b')")
+    tolerance_us = optional_us(tolerance, "asof: tolerance")
+    if tolerance_us is not None and tolerance_us < 0:
+        raise InvalidRequest(f"asof: tolerance {tolerance!r} is negative; use 0 or more")
+    check_length("asof: tolerance", tolerance_us or 0)
+    delays = delays_of(delay, "asof")
+    idle = optional_us(idle_after, "asof: idle_after")
+    check_lateness("asof", delays, idle, None)
+    return AsOf(
+        times=((left_time,), (right_time,)),
+        by=keys,
+        direction=one_of(Direction, direction, "asof: direction"),
+        tolerance_us=tolerance_us,
+        strict=check_truth(strict, "asof: strict"),
+        delays_us=delays,
+        idle_after_us=idle,
+    )
+
+
 def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
     """The condition that the argument `on` means; names alone mean USING.
 
@@ -176,7 +264,7 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
     >>> condition("k") == Equi(("k",), ("k",), using=True)
     True
     """
-    if isinstance(on, (Equi, Band, Theta)):
+    if isinstance(on, (Equi, Band, Theta, AsOf)):
         return on
     _check_on(on)
     parts = (on,) if isinstance(on, str) else tuple(on)
@@ -210,7 +298,7 @@ def _check_on(on: Any) -> None:
     if not isinstance(on, (str, list, tuple)):
         raise InvalidRequest(
             f"on: {kind_of(on)} is not a condition; write on='k' for a column of both sides, "
-            "equi('a', 'b'), band(...) or theta('...')"
+            "equi('a', 'b'), band(...), theta('...') or asof(...)"
         )
 
 
@@ -224,6 +312,8 @@ def equality(on: Condition) -> Equi:
             return on.equal or none
         case Theta():
             return none
+        case AsOf():
+            return on.by
 
 
 @dataclass(frozen=True, slots=True)

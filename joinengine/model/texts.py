@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from joinengine.model.conditions import Band, Condition, Equi
+from joinengine.model.conditions import AsOf, Band, Condition, Equi
+from joinengine.model.durations import describe
 
 
 def condition_text(condition: Condition) -> str:
@@ -19,6 +20,14 @@ def condition_text(condition: Condition) -> str:
         high = "" if condition.upper is None else f" <= {condition.upper}"
         text = f"{low}{condition.right} - {condition.left}{high}"
         return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
+    if isinstance(condition, AsOf):
+        (left,), (right,) = condition.times
+        strict = "strictly " if condition.strict else ""
+        text = f"{strict}{condition.direction} {right} as of {left}"
+        if condition.tolerance_us is not None:
+            text += f" within {describe(condition.tolerance_us)}"
+        by = condition_text(condition.by)
+        return f"{by} and {text}" if by else text
     return condition.predicate
 
 

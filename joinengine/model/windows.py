@@ -13,7 +13,6 @@ still match it).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,14 +22,21 @@ from joinengine.model.arguments import check_names
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import (
+    INT_MAX,
+    Delays,
+    Duration,
+    check_lateness,
+    check_length,
+    delays_of,
+    optional_us,
+)
 
-Duration = str | timedelta
 TimeColumns = str | tuple[str, ...] | list[str]
 Times = NDArray[np.int64]
 SomeTimes = TypeVar("SomeTimes", int, float, Times)
-Delays = tuple[int | None, int | None]
 Bools = NDArray[np.bool_]
-INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+INT_MIN = -(1 << 63)
 
 
 def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
@@ -79,14 +85,14 @@ class Within:
                 "within: neither lower nor upper is given; give at least one, or leave within out "
                 "for a join over the full history"
             )
-        _check_length("within: lower", self.lower_us or 0)
-        _check_length("within: upper", self.upper_us or 0)
+        check_length("within: lower", self.lower_us or 0)
+        check_length("within: upper", self.upper_us or 0)
         if None not in (self.lower_us, self.upper_us) and self.lower_us > self.upper_us:  # type: ignore[operator]
             raise InvalidRequest(
                 f"within: lower {describe(self.lower_us or 0)} is above upper "
                 f"{describe(self.upper_us or 0)}; swap them"
             )
-        _check_lateness("within", self.delays_us, self.idle_after_us, self.ahead_us)
+        check_lateness("within", self.delays_us, self.idle_after_us, self.ahead_us)
 
     @property
     def span_us(self) -> int | None:
@@ -178,9 +184,9 @@ class Sliding:
     ahead_us: int | None = None
 
     def __post_init__(self) -> None:
-        _check_length("window: size", self.size_us)
-        _check_length("window: slide", self.slide_us)
-        _check_lateness("window", self.delays_us, self.idle_after_us, self.ahead_us)
+        check_length("window: size", self.size_us)
+        check_length("window: slide", self.slide_us)
+        check_lateness("window", self.delays_us, self.idle_after_us, self.ahead_us)
 
     @property
     def lower_us(self) -> int:
@@ -281,11 +287,11 @@ def within(
     """
     return Within(
         times=(_columns(left), _columns(right)),
-        lower_us=_optional(lower, "within: lower"),
-        upper_us=_optional(upper, "within: upper"),
-        delays_us=_delays(delay, "within"),
-        idle_after_us=_optional(idle_after, "within: idle_after"),
-        ahead_us=_optional(max_ahead, "within: max_ahead"),
+        lower_us=optional_us(lower, "within: lower"),
+        upper_us=optional_us(upper, "within: upper"),
+        delays_us=delays_of(delay, "within"),
+        idle_after_us=optional_us(idle_after, "within: idle_after"),
+        ahead_us=optional_us(max_ahead, "within: max_ahead"),
     )
 
 
@@ -347,9 +353,9 @@ def _sliding(
         times=(_columns(columns[0]), _columns(columns[1])),
         size_us=_positive(lengths[0], f"{name}: size"),
         slide_us=_positive(lengths[1], f"{name}: slide"),
-        delays_us=_delays(given.delay, name),
-        idle_after_us=_optional(given.idle_after, f"{name}: idle_after"),
-        ahead_us=_optional(given.max_ahead, f"{name}: max_ahead"),
+        delays_us=delays_of(given.delay, name),
+        idle_after_us=optional_us(given.idle_after, f"{name}: idle_after"),
+        ahead_us=optional_us(given.max_ahead, f"{name}: max_ahead"),
     )
 
 
@@ -358,39 +364,6 @@ def _columns(columns: TimeColumns) -> tuple[str, ...]:
     if not names:
         raise InvalidRequest("a window needs an event-time column on each side")
     return names
-
-
-def _delays(delay: Duration | tuple[Duration, Duration] | None, name: str) -> Delays:
-    if isinstance(delay, tuple) and len(delay) != len(Side):
-        raise InvalidRequest(f"{name}: delay {delay!r} has {len(delay)} parts; give one or two")
-    left, right = delay if isinstance(delay, tuple) else (delay, delay)
-    return _optional(left, f"{name}: delay"), _optional(right, f"{name}: delay")
-
-
-def _check_lateness(
-    name: str, delays_us: Delays, idle_after_us: int | None, ahead_us: int | None
-) -> None:
-    for delay in delays_us:
-        if delay is not None and delay < 0:
-            raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
-        _check_length(f"{name}: delay", delay or 0)
-    _check_length(f"{name}: idle_after", idle_after_us or 0)
-    if idle_after_us is not None and idle_after_us <= 0:
-        raise InvalidRequest(f"{name}: idle_after {describe(idle_after_us)} must be positive")
-    _check_length(f"{name}: max_ahead", ahead_us or 0)
-    if ahead_us is not None and ahead_us < 0:
-        raise InvalidRequest(f"{name}: max_ahead {describe(ahead_us)} is negative; use 0 or more")
-
-
-def _check_length(what: str, length_us: int) -> None:
-    if abs(length_us) > INT_MAX:
-        raise InvalidRequest(
-            f"{what} {describe(length_us)} is too long: the limit is '106751991 days'; give less"
-        )
-
-
-def _optional(duration: Duration | None, what: str) -> int | None:
-    return None if duration is None else microseconds(duration, what)
 
 
 def _positive(duration: Duration, what: str) -> int:

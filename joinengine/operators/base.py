@@ -208,6 +208,11 @@ class Operator(Protocol):
     def watched(self) -> tuple[Side, ...]:
         """The sides of which each tuple also goes to a watcher; see operators.join.watching."""
 
+    @property
+    @abstractmethod
+    def lags(self) -> bool:
+        """Whether results may come a batch after the watermark has passed what they are of."""
+
     @abstractmethod
     def admission(self, side: Side) -> Admission:
         """Which tuples enter a side, and under which hashes they are stored and probed."""
@@ -275,6 +280,11 @@ class OneInput:
     def watched(self) -> tuple[Side, ...]:
         """No side is watched."""
         return ()
+
+    @property
+    def lags(self) -> bool:
+        """Results come with the watermark that they are of."""
+        return False
 
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """No run expires; tasks forget runs."""

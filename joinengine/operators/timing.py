@@ -11,7 +11,7 @@ import numpy as np
 
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
-from joinengine.model.query import FromOperator, FromSource, Input
+from joinengine.model.query import FromOperator, FromSource, Input, Timed
 from joinengine.model.windows import Window
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.spine import WINDOW_PART
@@ -119,7 +119,7 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
     return Limit(upstream.states[source.operator].clock.watermark - lag, lags)
 
 
-def late_text(inputs: Sequence[Input], window: Window) -> str:
+def late_text(inputs: Sequence[Input], window: Timed) -> str:
     """Which rows a join of streams leaves out, by the limits of its sides (`limit_of_side`).
 
     >>> from joinengine.model.windows import within
@@ -170,7 +170,7 @@ def followed(
     lags = False
     while isinstance(source, FromOperator):
         before = operators[source.operator]
-        lags = lags or bool(before.watched)
+        lags = lags or before.lags
         through = before.time_through(columns)
         if through is None:
             break

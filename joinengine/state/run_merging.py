@@ -161,13 +161,14 @@ class Merger:
         page, numbers = gathered([copy.inputs for copy in copies], chosen)
         kept = self._unexpired(side, page.columns)
         if kept is not None:
-            self._changes.expired_rows += int((~kept).sum())
-            numbers = numbers[kept]
-            page = Page(page.words[kept], page.columns.filter(pa.array(kept)))
+            page, numbers = self._only(page, numbers, kept)
         if not len(numbers):
             return
         order = merged_order(page.words, numbers, len(copies))
         page = Page(page.words[order], page.columns.take(pa.array(order)))
+        outdone = self._upkeep.shelf.outdone(side, page, numbers[order], self._upkeep.watermark)
+        if outdone is not None:
+            page, numbers = self._only(page, numbers[order], ~outdone)
         sizes = np.bincount(numbers, minlength=len(copies))
         some = np.flatnonzero(sizes).tolist()
         instances = [copies[i].inputs[0].run.instance for i in some]
@@ -184,6 +185,11 @@ class Merger:
             )
             self._changes.change(run)
             spines[i][run.ident] = replace(piece, run=run)
+
+    def _only(self, page: Page, numbers: Ints, kept: NDArray[np.bool_]) -> tuple[Page, Ints]:
+        """The rows of a page for which `kept` is true, and their numbers; others have expired."""
+        self._changes.expired_rows += int((~kept).sum())
+        return Page(page.words[kept], page.columns.filter(pa.array(kept))), numbers[kept]
 
     def _unexpired(self, side: Side, columns: pa.RecordBatch) -> NDArray[np.bool_] | None:
         """(n,) which rows are still needed; None: all."""

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
 from joinengine.state.run import Run, RunsByIdent
-from joinengine.state.run_file import Allowance
+from joinengine.state.run_file import Allowance, Page
 from joinengine.world.storage import StoredFile
 
 
@@ -68,6 +70,15 @@ class Shelf(Protocol):
     @abstractmethod
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """(n,) the last watermark at which each tuple is needed."""
+
+    def outdone(
+        self, side: Side, page: Page, spines: Ints, watermark: float
+    ) -> NDArray[np.bool_] | None:
+        """(n,) which tuples are needed no more because another of the page is newer; None: none.
+
+        The tuples are sorted by `spines` (n,), the spines that they are of, and by word.
+        """
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import StreamAggregate, StreamJoin, equi, windows, within
+from joinengine import StreamAggregate, StreamJoin, asof, equi, windows, within
 from joinengine.driver.settings import Settings
 from joinengine.lab.queries.first_story.novelty import StreamNovelty
 from joinengine.layouts import LAYOUTS
@@ -78,6 +78,13 @@ def joined(layout):
     return Case(plan, tuple(lambda r, s=s: key_value_time(r, s) for s in (LEFT, RIGHT)))
 
 
+def nearest(layout):
+    sides = stream("left", LEFT), stream("right", RIGHT)
+    on = asof("lt", "rt", by=equi("lk", "rk"), direction="nearest", delay="1 s")
+    plan = StreamJoin(*sides, on=on, how="left", layout=layout, instances=3)
+    return Case(plan, tuple(lambda r, s=s: key_value_time(r, s) for s in (LEFT, RIGHT)))
+
+
 def aggregated(layout):
     plan = StreamAggregate(
         stream("left", LEFT),
@@ -133,6 +140,7 @@ def chained(layout):
 CASES = {
     "join": joined,
     "chain": chained,
+    "as-of join": nearest,
     "aggregation": aggregated,
     "novelty": novel,
     "distinct": distinct,

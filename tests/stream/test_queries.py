@@ -63,6 +63,14 @@ def test_topk_while_the_topics_change(spark, options):
     validated(spark, "topk", replace(changed, layout=choose("shuffle")))
 
 
+@layouts("auto", others=("mnrt", "hash", "mixed", "readj"))
+@pytest.mark.parametrize("window_us", [None, 30 * SECOND])
+def test_asof(spark, options, layout, window_us):
+    changed = replace(options, layout=choose(layout), zipf=1.2, window_us=window_us)
+    report = validated(spark, "asof", changed)
+    assert report["output_rows"] > 29_000, "each line item once"
+
+
 @layouts("qmmp", others=("hash", "dynamic", "bi", "pkg"))
 def test_stock(spark, options, layout):
     report = validated(

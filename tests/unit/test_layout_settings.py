@@ -50,7 +50,7 @@ def test_each_setting_says_what_it_means(name):
     told = settings_of(LAYOUTS[name])
     assert all(one.meaning and not one.meaning.endswith(".") for one in told)
     hidden = {one.name for one in fields(LAYOUTS[name])} - {one.name for one in told}
-    assert hidden <= {"levels", "keyless"}
+    assert hidden <= {"levels", "keyless", "left_only"}
 
 
 def test_a_number_in_the_name_and_settings_go_together():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from joinengine.lab.queries.as_of import AsOfPrices
 from joinengine.lab.queries.bnci import Bnci
 from joinengine.lab.queries.eq5 import Eq5
 from joinengine.lab.queries.first_story import FirstStory
@@ -23,7 +24,7 @@ from joinengine.model.errors import InvalidRequest
 QUERIES: Mapping[str, Query] = {
     query.name: query
     for query in (
-        *(Eq5(), Bnci(), Q5(), Topk(), Stock(), FirstStory()),
+        *(Eq5(), Bnci(), Q5(), AsOfPrices(), Topk(), Stock(), FirstStory()),
         *(NexmarkQ3(), NexmarkQ8(), NexmarkQ9Join(), NexmarkQ20(), NexmarkQ23(), SkewedJoin()),
     )
 }

@@ -30,8 +30,9 @@ from joinengine.kernels.probing import Ints, rows_between, sort_order
 from joinengine.kernels.watch_numbers import in_order, word_of_time
 from joinengine.model.aggregation import PANE, Stage
 from joinengine.model.keys import Side
+from joinengine.model.lateness import INT_MAX
 from joinengine.model.query import WINDOW_END
-from joinengine.model.windows import INT_MAX, INT_MIN
+from joinengine.model.windows import INT_MIN
 from joinengine.operators.aggregation.aggregate_spec import AggregateSpec
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk

@@ -47,6 +47,12 @@ class Join(JoinSpec, Operator):
         """Any layout; state follows the layout, or stays and is probed where it lies."""
         return LayoutPolicy(may_lag=True, copies=True)
 
+    @property
+    @override
+    def lags(self) -> bool:
+        """Watchers judge a batch after the last mark."""
+        return bool(self.watched)
+
     @override
     def admission(self, side: Side) -> Admission:
         """The tuples that pass the filter."""
@@ -58,7 +64,7 @@ class Join(JoinSpec, Operator):
             windows_each=self.windows_each,
             passes_by=self.passes_by(side),
             ahead_us=None if self.window is None else self.window.ahead_us,
-            matchless=self._matchless,
+            matchless=self._matchless if side in self.watched else Matchless.NONE,
         )
 
     @property

@@ -1,0 +1,1 @@
+"""As-of joins: for each left tuple the nearest right one."""

@@ -1,0 +1,184 @@
+"""The as-of join as an operator: what the driver asks of it.
+
+Law: right tuples leave once no left tuple can be nearest to them. What is settled in a batch are
+left tuples that its watermark has passed, so state leaves by the watermark of the batch before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from joinengine.exchange.roles import Admission, Matchless
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.conditions import AsOf, Direction
+from joinengine.model.durations import describe
+from joinengine.model.keys import Side
+from joinengine.model.query import JoinType
+from joinengine.model.texts import condition_text
+from joinengine.operators.accounts import common_account, key_schema
+from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
+from joinengine.operators.asof.asof_task import join_as_of
+from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
+from joinengine.operators.desk import Desk
+from joinengine.operators.timing import Flow, Limit, Upstream, late_text, limit_of_side
+from joinengine.state.operator_state import STATE, OperatorState
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfJoin(AsOfSpec, Operator):
+    """An as-of join of two inputs; see AsOfSpec for its facts."""
+
+    @property
+    @override
+    def policy(self) -> LayoutPolicy:
+        """Layouts under which a left tuple meets all right tuples of its key; state follows."""
+        return LayoutPolicy()
+
+    @property
+    @override
+    def watched(self) -> tuple[Side, ...]:
+        """None: the home of a left tuple knows whether it has a partner."""
+        return ()
+
+    @property
+    @override
+    def lags(self) -> bool:
+        """Left tuples are settled in the batch after the one that has moved the watermark."""
+        return self.table is None
+
+    @property
+    @override
+    def window(self) -> AsOf | None:
+        """The times of both sides; None: the right side is a table."""
+        return None if self.table is not None else self.condition
+
+    @override
+    def admission(self, side: Side) -> Admission:
+        """The tuples that pass the filter; right ones are numbered."""
+        shows_all = side is Side.LEFT and self.how is JoinType.LEFT
+        return Admission(
+            keying=self.keying,
+            times=() if self.table is not None else self.condition.times[side],
+            schema=self.carried[side],
+            filter=self.filters[side],
+            passes_by=side is Side.LEFT and self.table is not None,
+            matchless=Matchless.ALL if shows_all else Matchless.NONE,
+            numbered=side is Side.RIGHT,
+        )
+
+    @override
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """The state without right runs that are too far from all left tuples to come or waiting."""
+        passed, shelf = state.clock.closed, AsOfShelf(self)
+        kept = {
+            ident: run
+            for ident, run in state.shelves.state.items()
+            if passed < math.inf
+            and shelf.last_needed(run.side, np.array([run.max_time]))[0] >= passed
+        }
+        gone = sum(run.live for run in state.shelves.state.values())
+        gone -= sum(run.live for run in kept.values())
+        if not gone:
+            return state, 0
+        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
+        return replace(state, shelves=shelves), gone
+
+    @override
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether the watermark has moved past left tuples since the last batch."""
+        watermark = state.clock.watermark
+        return watermark > state.clock.closed and any(
+            run.side is Side.LEFT and run.min_time is not None and run.min_time < watermark
+            for run in state.shelves.state.values()
+        )
+
+    @override
+    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """The limit of the side's source or of the operator before it."""
+        return limit_of_side(self, side, newest, upstream)
+
+    @override
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """Beside a table the results keep the event time of the stream."""
+        if self.table is None:
+            return None
+        named = {one.name: one.column for one in self.output if one.side is Side.LEFT}
+        return Side.LEFT, [named[name] for name in columns if name in named]
+
+    @override
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
+        """The tasks of a batch; none unless tuples arrive, state moves, or some can be settled."""
+        state = order.state
+        due = self.is_due(state, order.batch, quiet=True)
+        if not (order.brings or due or state.layouts.pending is not None):
+            return []
+        return order.tasks(state.layouts.router.instances)
+
+    @override
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        join_as_of(self, task, desk)
+
+    @override
+    def account(self) -> Mapping[str, Any]:
+        """Condition, type, predicates, and both inputs."""
+        return {
+            "on": condition_text(self.condition),
+            **common_account(self, self.keys(Side.LEFT)),
+            "key_schema": key_schema(self.key_fields),
+            "how": f"asof {self.how.value}",
+            "filters": [None if one is None else one.text for one in self.filters],
+            "right": self.schemas[1].to_string(),
+        }
+
+    @override
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
+    ) -> list[str]:
+        """The condition, the layout, per side when a tuple leaves, and which are late."""
+        names = [
+            name if only is None else f"{name}, where {only.text}"
+            for name, only in zip(inputs, self.filters, strict=True)
+        ]
+        late = [f"  late  {late_text(self.inputs, self.condition)}"]
+        return [
+            f"operator {self.index}: {self.how.value} as-of join, {condition_text(self.condition)}",
+            f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            *(f"    {line}" for line in choice.lines(self.instances)),
+            f"  left  {names[0]}: {self._waits()}",
+            f"  right {names[1]}: {self._kept()}",
+            *(late if self.table is None else []),
+        ]
+
+    def _waits(self) -> str:
+        """How long a left tuple waits, in words."""
+        (time,), reach = self.condition.times[Side.LEFT], self.condition.reach_us
+        if self.table is not None:
+            return "rows meet the table and do not wait"
+        if reach is None:
+            return f"a row waits until the watermark has passed {time} and its nearest row"
+        after = f" + {describe(reach)}" if reach else ""
+        return f"a row waits until the watermark has passed {time}{after}"
+
+    def _kept(self) -> str:
+        """How long a right tuple is kept, in words."""
+        (time,), on = self.condition.times[Side.RIGHT], self.condition
+        if self.table is not None:
+            return "read whole before the first batch, and kept"
+        if on.direction is Direction.FORWARD:
+            return f"a row is kept until the watermark has passed {time}"
+        newest = "of each key the newest row below the watermark is kept, and all rows after it"
+        if on.tolerance_us is None:
+            return newest
+        far = int(AsOfShelf(self).last_needed(Side.RIGHT, np.array([0]))[0])
+        return f"{newest}, until the watermark has passed {time} + {describe(far)}"
+
+    @override
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """Unknown: it follows the number of keys."""
+        return None

@@ -1,0 +1,161 @@
+"""What one as-of join is, with all names resolved, and the columns of its state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from joinengine.exchange.keying import Keying
+from joinengine.kernels.comparing import equal_at, latest_time
+from joinengine.kernels.hashing import key_hash
+from joinengine.kernels.probing import Ints
+from joinengine.model.columns import compared_fields, name_beside
+from joinengine.model.conditions import AsOf, Direction, Predicate
+from joinengine.model.keys import Side
+from joinengine.model.lateness import INT_MAX
+from joinengine.model.query import ID, Input, JoinType, OutputColumn, output_schema
+from joinengine.model.windows import plus_held
+from joinengine.state.run_file import Page
+from joinengine.state.upkeep import Shelf
+
+
+@dataclass(frozen=True)
+class AsOfSpec:
+    """One as-of join, with all names resolved.
+
+    `how` is INNER or LEFT. `table`: RIGHT if that side is a table, which is read whole before the
+    first batch; then left tuples wait for nothing. The others are as in `JoinSpec`.
+    """
+
+    index: int
+    condition: AsOf
+    how: JoinType
+    inputs: tuple[Input, Input]
+    schemas: tuple[pa.Schema, pa.Schema]
+    output: tuple[OutputColumn, ...]
+    instances: int
+    filters: tuple[Predicate | None, Predicate | None] = (None, None)
+    table: Side | None = None
+
+    @cached_property
+    def keying(self) -> Keying:
+        """Tuples are stored under the hash of the keys."""
+        kinds = [field.type for field in self.key_fields]
+        scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
+        keys = self.condition.by.left, self.condition.by.right
+        return Keying(keys, scales=() if all(one is None for one in scales) else scales)
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The left key columns, in the types in which both sides are compared."""
+        by = self.condition.by
+        return compared_fields((by.left, by.right), self.schemas)
+
+    def keys(self, side: Side) -> tuple[str, ...]:
+        """The key columns of `side`."""
+        return self.keying.keys[side]
+
+    @cached_property
+    def carried(self) -> tuple[pa.Schema, pa.Schema]:
+        """Per side the columns with which a tuple travels and waits; of right ones also numbers."""
+        left, right = (self._needed(side) for side in Side)
+        number = pa.field(name_beside(self.schemas[Side.RIGHT].names, ID), pa.uint64())
+        return pa.schema(left), pa.schema([*right, number])
+
+    def _needed(self, side: Side) -> list[pa.Field]:
+        shown = {column.column for column in self.output if column.side is side}
+        names = {*self.keys(side), *self.condition.times[side]} | shown
+        return [field for field in self.schemas[side] if field.name in names]
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the results."""
+        return output_schema(self.schemas, self.output, None)
+
+    def output_lag_us(self, columns: Sequence[str]) -> int | None:
+        """How far the left time among output `columns` may lag; None: no bound, or not there."""
+        (time,) = self.condition.times[Side.LEFT]
+        shown = {one.name for one in self.output if (one.side, one.column) == (Side.LEFT, time)}
+        return self.condition.reach_us if shown & {*columns} else None
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfShelf(Shelf):
+    """Left tuples that wait until their nearest is known, and right ones that may be nearest."""
+
+    spec: AsOfSpec
+
+    @property
+    @override
+    def label(self) -> str:
+        return f"asof-{self.spec.index}"
+
+    @property
+    @override
+    def span_us(self) -> int | None:
+        """How long a right tuple may be the nearest."""
+        return self.spec.condition.tolerance_us
+
+    @override
+    def schema(self, side: Side) -> pa.Schema:
+        return self.spec.carried[side]
+
+    @override
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
+        return latest_time(columns, self.spec.condition.times[side])
+
+    @override
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """(n,) left tuples leave by themselves; right ones once they are too far from all."""
+        on = self.spec.condition
+        if side is Side.LEFT or self.spec.table is not None:
+            return np.full(len(times), INT_MAX)
+        if on.direction is Direction.FORWARD:
+            return times
+        if on.tolerance_us is None:
+            return np.full(len(times), INT_MAX)
+        # A left tuple below the watermark may still wait for one that comes after it.
+        waits = 2 if on.direction is Direction.NEAREST else 1
+        return plus_held(times, min(waits * on.tolerance_us, INT_MAX))[0]
+
+    @override
+    def outdone(
+        self, side: Side, page: Page, spines: Ints, watermark: float
+    ) -> NDArray[np.bool_] | None:
+        """(n,) right tuples below the watermark that are not the newest of these of their key.
+
+        All left tuples below the watermark have been settled, or have no right tuple between them
+        and the watermark, so an older one is nearest to none. (Unless one of the same time is none:
+        then the limit is the oldest left tuple that may still wait.)
+        """
+        on = self.spec.condition
+        if side is Side.LEFT or self.spec.table is not None:
+            return None
+        if on.direction is Direction.NEAREST and on.strict:
+            watermark -= math.inf if on.tolerance_us is None else on.tolerance_us
+        times = self.times(side, page.columns)
+        old = np.flatnonzero(times < watermark)
+        if len(old) < 2:
+            return None
+        numbers = page.columns.column(page.columns.num_columns - 1).to_numpy()[old]
+        groups = key_hash(page.words)[old]
+        order = np.lexsort((numbers, times[old], groups, spines[old]))
+        groups, owners, old = groups[order], spines[old][order], old[order]
+        heads = np.ones(len(old), bool)
+        heads[1:] = (groups[1:] != groups[:-1]) | (owners[1:] != owners[:-1])
+        ends = np.append(np.flatnonzero(heads)[1:], len(old)) - 1
+        newest = old[np.repeat(ends, np.diff(np.append(np.flatnonzero(heads), len(old))))]
+        some = np.flatnonzero(old != newest)
+        for name in self.spec.keys(side):  # others may share the hash
+            column = page.columns.column(name)
+            some = some[equal_at(column, old[some], column, newest[some])]
+        outdone = np.zeros(len(times), bool)
+        outdone[old[some]] = True
+        return outdone if len(some) else None

@@ -1,0 +1,344 @@
+"""The as-of task: what happens to a set of instances in one batch.
+
+Why: whether a right tuple is the nearest to a left one is known once no nearer one can come. So
+left tuples wait where they are stored, and are *settled* when the watermark has passed them far
+enough; each then meets all right tuples of its key that may be nearest, since a layout divides left
+tuples alone and copies right ones to each of their homes.
+
+An instance works in this order: left tuples of earlier batches that can be settled are; the tuples
+of the batch are stored. If the right side is a table, it is stored first, and left tuples are
+settled as they arrive.
+
+Law: each left tuple is settled once, at its home. Right tuples of a batch are at or above its
+watermark, so they are nearest to no tuple that is settled in it.
+Cost: per left tuple that is settled one sort, together with the right tuples of its key; what waits
+on is written again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.balancing.counting import Done
+from joinengine.exchange.blocks import Tuples
+from joinengine.kernels.comparing import equal_at, no_time
+from joinengine.kernels.hashing import Words, fixed_width, key_hash
+from joinengine.kernels.nearest import ENDLESS, NONE, Moments, after, before, distances
+from joinengine.kernels.probing import (
+    Ints,
+    Needles,
+    expand_ranges,
+    find,
+    group_keys,
+    live_rows,
+    sort_order,
+)
+from joinengine.model.conditions import Direction
+from joinengine.model.keys import Side
+from joinengine.model.query import JoinType
+from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_in
+from joinengine.operators.spines import Spines
+from joinengine.state.run import OpenRun
+from joinengine.wire.reports import InstanceReport
+
+#: Rows that a task may merge in a batch.
+MERGE_ROWS = 1 << 18
+#: Left tuples that are settled together.
+SETTLED = 1 << 17
+
+Bools = NDArray[np.bool_]
+
+
+def join_as_of(spec: AsOfSpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out an as-of task."""
+    worker = _Worker(spec, task, desk)
+    for instance in task.header.hosted:
+        worker.work(instance)
+
+
+class _Waiting(NamedTuple):
+    """Left tuples in the order of their words."""
+
+    words: Words
+    columns: pa.RecordBatch
+
+    def take(self, rows: Ints) -> _Waiting:
+        """Some of them."""
+        return _Waiting(self.words[rows], self.columns.take(pa.array(rows)))
+
+
+class _Rights(NamedTuple):
+    """The right tuples of some keys: row `rows[i]` of run `runs[i]`, and what orders them."""
+
+    runs: Ints
+    rows: Ints
+    moments: Moments
+    numbers: Words
+    of_needle: Ints
+
+    def only(self, some: Ints) -> _Rights:
+        """Some of them."""
+        return _Rights(
+            self.runs[some],
+            self.rows[some],
+            self.moments.only(some),
+            self.numbers[some],
+            self.of_needle[some],
+        )
+
+
+class _Worker:
+    def __init__(self, spec: AsOfSpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
+        self._desk = desk
+        self._watermark = task.header.watermark
+        self._shelf = AsOfShelf(spec)
+        self._readers = [desk.reader(blocks) for blocks in task.blocks]
+        version = task.stored.versions[0]
+        self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
+        memory, hosted = task.memory_bytes // 4, task.header.hosted
+        with desk.timed("move"):
+            self._spines = Spines(
+                task.stored, self._keeper, hosted, memory, self._shelf.span_us, desk.timed
+            )
+        self._done = list[Done]()
+
+    def work(self, instance: int) -> None:
+        """The batch at one instance."""
+        desk, self._done = self._desk, []
+        with desk.at(instance) as here:
+            with desk.timed("open"):
+                lefts, rights = (self._spines.at(instance, side) for side in Side)
+            with desk.timed("exchange"):
+                arrived = [self._arrived(instance, side, here) for side in Side]
+            left, right = arrived
+            if self._spec.table is None:
+                lefts = self._settle_waiting(instance, lefts, rights, here)
+            rights += self._stored(instance, Side.RIGHT, right)
+            if self._spec.table is None:
+                lefts += self._stored(instance, Side.LEFT, left)
+            elif left is not None:
+                self._settle(left, rights, here)
+            with desk.timed("merge"):
+                rights = self._keeper.merge(rights)
+            with desk.timed("count"):
+                words = [np.empty(0, np.uint64) if one is None else one.words for one in arrived]
+                texts = texts_in(self._spec.keying, [lefts, rights])
+                desk.count_keys(instance, words, [lefts, rights], texts, done=self._done)
+
+    def _arrived(self, instance: int, side: Side, here: InstanceReport) -> _Waiting | None:
+        """The tuples that came to one side; left ones that match nothing are shown at once."""
+        slices = self._readers[side].slices(instance)
+        if not slices:
+            return None
+        words, _, columns = Tuples.of(slices)
+        here.received[side] += len(words)
+        order = sort_order(words)
+        tuples = _Waiting(words, columns).take(order)
+        if side is Side.LEFT and self._spec.how is JoinType.LEFT:
+            matchless = self._matchless(columns)
+            if matchless is not None:
+                mine = matchless[order]
+                self._show(tuples.columns.filter(pa.array(mine)), None)
+                tuples = tuples.take(np.flatnonzero(~mine))
+        passes_by = side is Side.LEFT and self._spec.table is not None
+        here.stored[side] += 0 if passes_by else len(tuples.words)
+        return tuples if len(tuples.words) else None
+
+    def _matchless(self, columns: pa.RecordBatch) -> Bools | None:
+        """(n,) which left tuples have no key or no time; None: none."""
+        unkeyed = self._spec.keying.unusable(Side.LEFT, columns)
+        untimed = no_time(columns, self._spec.condition.times[Side.LEFT])
+        if unkeyed is None or untimed is None:
+            return untimed if unkeyed is None else unkeyed
+        return unkeyed | untimed
+
+    def _stored(self, instance: int, side: Side, tuples: _Waiting | None) -> list[OpenRun]:
+        """The run of what is to be kept; none if that is nothing."""
+        if tuples is None:
+            return []
+        with self._desk.timed("store"):
+            return [self._keeper.seal(instance, side, tuples.words, tuples.columns)]
+
+    def _settle_waiting(
+        self, instance: int, lefts: list[OpenRun], rights: list[OpenRun], here: InstanceReport
+    ) -> list[OpenRun]:
+        """Settle what can be; the left runs with what waits on."""
+        kept, waiting = list[OpenRun](), list[_Waiting]()
+        for one in lefts:
+            if one.run.min_time is not None and one.run.min_time >= self._watermark:
+                kept.append(one)
+                continue
+            live = one.live_rows()
+            ripe = self._shelf.times(Side.LEFT, one.columns)[live] < self._watermark
+            stored = _Waiting(one.words, one.columns)
+            waiting.append(stored.take(live[~ripe]))
+            for start in range(0, int(ripe.sum()), SETTLED):
+                some = stored.take(live[ripe][start : start + SETTLED])
+                settled = self._settle(some, rights, here)
+                waiting.append(some.take(np.flatnonzero(~settled)))
+            self._keeper.forget(one.run)
+        words = np.concatenate([np.empty(0, np.uint64), *(one.words for one in waiting)])
+        if not len(words):
+            return kept
+        order = sort_order(words)
+        columns = pa.concat_batches([one.columns for one in waiting]).take(pa.array(order))
+        return kept + self._stored(instance, Side.LEFT, _Waiting(words[order], columns))
+
+    def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], here: InstanceReport) -> Bools:
+        """Show left tuples with their nearest; (n,) which of them are settled."""
+        spec, needles = self._spec, group_keys(tuples.words)
+        with self._desk.timed("probe"):
+            found = self._of_keys(needles, rights)
+            hashes = key_hash(tuples.words)
+            moments = Moments(hashes, self._shelf.times(Side.LEFT, tuples.columns))
+            chosen, apart = self._nearest(moments, found)
+            chosen, columns = self._verified(tuples, moments, found, rights, chosen, apart)
+            settled = self._is_settled(moments.times, apart)
+        matched = settled & (chosen != NONE)
+        with self._desk.timed("result"):
+            shown = settled if spec.how is JoinType.LEFT else matched
+            rows = np.flatnonzero(shown)
+            if len(rows):
+                places = np.cumsum(chosen != NONE) - 1
+                partners = pa.array(places[rows], mask=chosen[rows] == NONE)
+                self._show(tuples.columns.take(pa.array(rows)), columns.take(partners))
+        probed = np.diff(needles.starts)
+        candidates = np.bincount(found.of_needle, minlength=len(probed))
+        results = np.add.reduceat(matched.astype(np.int64), needles.starts[:-1])
+        self._done.append(Done(Side.LEFT, needles.hashes, probed, candidates, results))
+        here.probed += len(tuples.words)
+        here.candidates += len(found.rows)
+        return settled
+
+    def _of_keys(self, needles: Needles, runs: Sequence[OpenRun]) -> _Rights:
+        """The right tuples of some keys, in all runs."""
+        none = np.empty(0, np.int64)
+        parts = [(none, none, none, none, none.astype(np.uint64))]
+        for number, one in enumerate(runs):
+            hits = find(one.words, needles, one.gone)
+            ranks = expand_ranges(hits.lower, hits.counts)
+            if not len(ranks):
+                continue
+            rows = ranks if one.gone is None else live_rows(one.gone, ranks)
+            taken = pa.array(rows)
+            time, at = self._spec.condition.times[Side.RIGHT][0], one.columns.num_columns - 1
+            times = fixed_width(one.columns.column(time).take(taken), np.dtype(np.int64))
+            numbers = fixed_width(one.columns.column(at).take(taken), np.dtype(np.uint64))
+            of_needle = np.repeat(hits.needles, hits.counts)
+            parts.append((np.full(len(rows), number), rows, of_needle, times, numbers))
+        numbers_of_runs, rows, of_needle, times, numbers = map(
+            np.concatenate, zip(*parts, strict=True)
+        )
+        groups = needles.hashes[of_needle]
+        return _Rights(numbers_of_runs, rows, Moments(groups, times), numbers, of_needle)
+
+    def _nearest(self, left: Moments, right: _Rights) -> tuple[Ints, Words]:
+        """(n,) the nearest right tuple of each left one, or NONE, and how far it is away.
+
+        How far: ENDLESS if there is none, or only one beyond the tolerance.
+        """
+        on, found = self._spec.condition, list[tuple[Ints, Words]]()
+        if on.direction is not Direction.FORWARD:
+            rows = before(left, right.moments, right.numbers, strict=on.strict)
+            found.append((rows, _apart(rows, left.times, right.moments.times, later=True)))
+        if on.direction is not Direction.BACKWARD:
+            rows = after(left, right.moments, right.numbers, strict=on.strict)
+            found.append((rows, _apart(rows, left.times, right.moments.times, later=False)))
+        rows, apart = found[0]
+        for others, farther in found[1:]:
+            closer = farther < apart
+            rows, apart = np.where(closer, others, rows), np.where(closer, farther, apart)
+        if on.tolerance_us is not None:
+            beyond = apart > np.uint64(on.tolerance_us)
+            rows, apart = np.where(beyond, NONE, rows), np.where(beyond, ENDLESS, apart)
+        return rows, apart
+
+    def _verified(
+        self,
+        tuples: _Waiting,
+        left: Moments,
+        found: _Rights,
+        runs: Sequence[OpenRun],
+        chosen: Ints,
+        apart: Words,
+    ) -> tuple[Ints, pa.RecordBatch]:
+        """The chosen right tuples, checked by value, and the columns of those that there are.
+
+        If the nearest by hash has another key, those of the same key alone are looked at.
+        """
+        some = np.flatnonzero(chosen != NONE)
+        columns = self._columns_of(found, runs, chosen[some])
+        wrong = some[~self._same(tuples.columns, some, columns, np.arange(len(some)))]
+        if not len(wrong):
+            return chosen, columns
+        for row in wrong.tolist():
+            ours = np.flatnonzero(found.moments.groups == left.groups[row])
+            theirs = self._columns_of(found, runs, ours)
+            rows = np.full(len(ours), row)
+            ours = ours[self._same(tuples.columns, rows, theirs, np.arange(len(ours)))]
+            (at,), (distance,) = self._nearest(left.only(np.array([row])), found.only(ours))
+            chosen[row], apart[row] = (NONE if at == NONE else ours[at]), distance
+        return chosen, self._columns_of(found, runs, chosen[chosen != NONE])
+
+    def _same(self, left: pa.RecordBatch, rows: Ints, right: pa.RecordBatch, others: Ints) -> Bools:
+        """(n,) whether the keys of left and right rows are equal."""
+        same = np.ones(len(rows), bool)
+        for ours, theirs in zip(*self._spec.keying.keys, strict=True):
+            same &= equal_at(left.column(ours), rows, right.column(theirs), others)
+        return same
+
+    def _columns_of(self, found: _Rights, runs: Sequence[OpenRun], chosen: Ints) -> pa.RecordBatch:
+        """The columns of some of the right tuples that were found, in this order."""
+        which = found.runs[chosen]
+        order = np.argsort(which, kind="stable")
+        bounds = np.searchsorted(which[order], np.arange(len(runs) + 1))
+        taken = [
+            one.columns.take(pa.array(found.rows[chosen[order[lower:upper]]]))
+            for one, lower, upper in zip(runs, bounds[:-1], bounds[1:], strict=True)
+            if upper > lower
+        ]
+        if not taken:
+            return pa.RecordBatch.from_pylist([], schema=self._spec.carried[Side.RIGHT])
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_batches(taken).take(pa.array(back))
+
+    def _is_settled(self, times: Ints, apart: Words) -> Bools:
+        """(n,) whether no nearer right tuple can come for left tuples of these times."""
+        if self._spec.table is not None or self._watermark == math.inf:
+            return np.ones(len(times), bool)
+        reach = self._spec.condition.reach_us
+        waits = apart if reach is None else np.minimum(apart, np.uint64(reach))
+        passed = distances(times, np.full(len(times), math.ceil(self._watermark)))
+        return np.asarray(waits < passed)
+
+    def _show(self, left: pa.RecordBatch, right: pa.RecordBatch | None) -> None:
+        """Results: left tuples beside right ones; None: with none."""
+        spec, columns = self._spec, list[pa.Array]()
+        for shown, column in zip(spec.output_schema, spec.output, strict=True):
+            if column.side is Side.LEFT:
+                columns.append(left.column(column.column))
+            elif right is None:
+                columns.append(pa.nulls(left.num_rows, shown.type))
+            else:
+                columns.append(right.column(column.column))
+        self._desk.results.add(columns)
+
+
+def _apart(rows: Ints, left: Ints, right: Ints, *, later: bool) -> Words:
+    """(n,) how far left tuples are from right ones, which they come `later` than; NONE: ENDLESS."""
+    found = np.full(len(rows), ENDLESS)
+    some = np.flatnonzero(rows != NONE)
+    ends = right[rows[some]], left[some]
+    found[some] = distances(*(ends if later else ends[::-1]))
+    return found
