@@ -17,6 +17,7 @@ logging.getLogger("joinengine").addFilter(print_arguments)
 if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate
     from joinengine.api.joins import StreamJoin
+    from joinengine.api.latest import latest
     from joinengine.api.writer import JoinWriter
     from joinengine.model.aggregation import top, windows
     from joinengine.model.conditions import asof, band, equi, theta
@@ -53,6 +54,7 @@ _HOMES = {
     "awaitAnyTermination": "spark.query.active",
     "band": "model.conditions",
     "equi": "model.conditions",
+    "latest": "api.latest",
     "parquet_stream": "spark.sources.inputs",
     "session": "spark.session.session",
     "sliding": "model.windows",
@@ -81,6 +83,7 @@ __all__ = [
     "band",
     "equi",
     "kafka_stream",
+    "latest",
     "parquet_stream",
     "session",
     "sliding",

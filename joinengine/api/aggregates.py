@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -192,6 +192,7 @@ class _StageNode:
 
     whole: StreamAggregate
     stage: Stage
+    _first: ClassVar[Source | None] = None
 
     @property
     def _choice(self) -> LayoutChoice:
@@ -252,7 +253,7 @@ def _check_kinds(aggregates: Any, window: Any, best: Any) -> None:
 
 def _window_of(source: Source | StreamJoin) -> Sliding | None:
     """The window whose edges are columns of the rows, also behind joins with tables."""
-    while isinstance(source, StreamJoin) and source._table is not None:
-        source = source._sides[source._table.other]
+    while isinstance(source, StreamJoin) and source._passing is not None:
+        source = source._sides[source._passing]
     found = source._window if isinstance(source, StreamJoin) else None
     return found if isinstance(found, Sliding) else None

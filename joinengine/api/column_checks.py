@@ -84,7 +84,7 @@ def found_columns(
     if isinstance(on, AsOf):
         by = found_columns(on.by, schemas, exact=exact)
         assert isinstance(by, Equi)
-        left, right = ((name(side, on.times[side][0], "asof"),) for side in Side)
+        left, right = (tuple(name(side, t, "asof") for t in on.times[side]) for side in Side)
         return replace(on, by=by, times=(left, right))
     return on
 
@@ -126,12 +126,18 @@ def check_predicate(
 
 
 def check_filter(
-    text: str | None, side: Side, schema: pa.Schema, zone: str, *, exact: bool = False
+    text: str | None,
+    side: Side,
+    schema: pa.Schema,
+    zone: str,
+    what: str | None = None,
+    *,
+    exact: bool = False,
 ) -> Predicate | None:
-    """The predicate that the tuples of one side must fulfil to enter the join."""
+    """A predicate over the tuples of one side; `what`: the argument, if not `left_where`, .."""
     if text is None:
         return None
-    what, none = f"{side.name.lower()}_where", pa.schema([])
+    what, none = what or f"{side.name.lower()}_where", pa.schema([])
     check_text(text, what, f"{what}='a > 3'")
     schemas = (schema, none) if side is Side.LEFT else (none, schema)
     return compile_predicate(text, schemas, what, zone, exact=exact)
@@ -144,23 +150,23 @@ def check_schema(schema: pa.Schema, what: str = "an input") -> pa.Schema:
 
 
 def check_as_of(
-    how: JoinType, window: Window | None, where: str | None, table: Side | None
+    name: str, how: JoinType, window: Window | None, where: str | None, table: Side | None
 ) -> None:
-    """Refuse what an as-of join does not have."""
+    """Refuse what an as-of join, or one with the latest, does not have; `name`: its function."""
     if how not in (JoinType.INNER, JoinType.LEFT):
         raise InvalidRequest(
-            f"how: {how.value!r} is not for asof, which has a result for each left row; use "
+            f"how: {how.value!r} is not for {name}, which has a result for each left row; use "
             f"'inner' or 'left'"
         )
     if window is not None:
         raise InvalidRequest(
-            "within: asof takes no window, since the nearest row may be far away; give "
-            "asof(.., tolerance=..) for a bound"
+            f"within: {name} takes no window, since the row that it looks for may be of any age; "
+            f"a bound is asof(.., tolerance=..)"
         )
     if where is not None:
         raise InvalidRequest(
-            "where: asof looks for the nearest of all rows of a key; filter the rows of a side "
-            "before, with left_where or right_where"
+            f"where: {name} looks among all rows of a key; filter the rows of a side before, with "
+            f"left_where or right_where"
         )
     if table is Side.LEFT:
         raise InvalidRequest(

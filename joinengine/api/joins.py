@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.api import checks
 from joinengine.api.column_checks import (
@@ -19,6 +20,7 @@ from joinengine.api.column_checks import (
     join_type,
     output_columns,
 )
+from joinengine.api.latest import Latest
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
@@ -44,7 +46,7 @@ class StreamJoin(StreamQuery):
     `left`, `right`: streaming DataFrames, `Stream`s or `StreamJoin`s. If both are the same object,
     it is read once and joined with itself; each row then also meets itself. One side may be a
     bounded DataFrame: a *table*, read once before the first batch. Rows joined with a table keep
-    the stream's event time.
+    the stream's event time. The right side may be `latest(...)`: a changing table.
     `on`: `equi(...)`, `band(...)`, a list of one of each, `theta(...)`, `asof(...)`, or column
     names that both sides have. Each of these names is one output column.
     `within`: the window: `within(...)`, `tumbling(...)` or `sliding(...)`. None keeps all rows for
@@ -66,7 +68,7 @@ class StreamJoin(StreamQuery):
     def __init__(  # noqa: PLR0913
         self,
         left: Source | StreamJoin,
-        right: Source | StreamJoin,
+        right: Source | StreamJoin | Latest,
         *,
         on: Condition | Columns | Sequence[Condition],
         within: Window | None = None,
@@ -78,6 +80,10 @@ class StreamJoin(StreamQuery):
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> None:
+        if isinstance(left, Latest):
+            raise InvalidRequest("latest: it is the right side of a join; swap the sides")
+        self._latest = right if isinstance(right, Latest) else None
+        right = right.stream if isinstance(right, Latest) else right
         self._sides = (left, right)
         for side in self._sides:
             if not isinstance(side, StreamJoin):
@@ -87,9 +93,13 @@ class StreamJoin(StreamQuery):
         self._instances, self._is_sized = number_of(instances), instances is not None
         written, exact, zone = condition(on), session.case_sensitive(), session.zone()
         self._how = join_type(how)
-        self._choice.check(written, self._instances)
         self._schemas = (schema_of_side(left), schema_of_side(right))
+        if self._latest is None:
+            self._choice.check(written, self._instances)
         self._condition = found_columns(written, self._schemas, exact=exact)
+        if self._latest is not None:
+            self._condition = self._latest.meaning(self._condition)
+            self._choice.check(self._condition, self._instances)
         self._choice = self._choice.serving(self._condition)
         self._distance = check_condition(self._condition, self._schemas)
         self._predicate = check_predicate(self._condition, where, self._schemas, zone, exact=exact)
@@ -97,9 +107,14 @@ class StreamJoin(StreamQuery):
             check_filter(text, side, self._schemas[side], zone, exact=exact)
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
+        deleted = None if self._latest is None else self._latest.deleted
+        self._deleted = check_filter(
+            deleted, Side.RIGHT, self._schemas[1], zone, "latest: deleted", exact=exact
+        )
         checks.check_kind(within)
         if isinstance(self._condition, AsOf):
-            check_as_of(self._how, within, where, self._table)
+            name = "asof" if self._latest is None else "latest"
+            check_as_of(name, self._how, within, where, self._table)
             self._condition = self._timed_as_of(self._condition)
             within = None
         self._window = None if within is None else self._settle(within)
@@ -108,6 +123,19 @@ class StreamJoin(StreamQuery):
         self._output = output_columns(
             self._schemas, self._condition, suffixes, self._how, self._window
         )
+
+    @property
+    def _passing(self) -> Side | None:
+        """The side whose rows meet what is there and go on; None: both wait for partners."""
+        if isinstance(self._condition, AsOf) and self._condition.is_latest:
+            return Side.LEFT
+        return None if self._table is None else self._table.other
+
+    @property
+    @override
+    def _first(self) -> Source | None:
+        """That of the latest."""
+        return None if self._latest is None else self._latest.stream
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         joins, sources = list[Any](), list[Source]()
@@ -139,7 +167,7 @@ class StreamJoin(StreamQuery):
             "table": self._table,
         }
         if isinstance(self._condition, AsOf):
-            return AsOfJoin(condition=self._condition, **common)
+            return AsOfJoin(condition=self._condition, deleted=self._deleted, **common)
         return Join(
             condition=self._condition,
             window=self._window,
@@ -163,6 +191,8 @@ class StreamJoin(StreamQuery):
 
     def _timed_as_of(self, on: AsOf) -> AsOf:
         """The condition with its delays settled."""
+        if on.is_latest:
+            return on
         if self._table is not None:
             return checks.check_times(on, self._schemas, "asof")
         return checks.check_window(on, self._schemas, self._sources_of_time(on), "asof")
@@ -224,8 +254,8 @@ def timed_by(
     side: Source | StreamJoin, columns: tuple[str, ...]
 ) -> tuple[Source | StreamJoin, tuple[str, ...]]:
     """The source of the event time in `columns`, behind joins with tables; their names there."""
-    while isinstance(side, StreamJoin) and side._table is not None:
-        stream = side._table.other
+    while isinstance(side, StreamJoin) and side._passing is not None:
+        stream = side._passing
         named = {c.name: c.column for c in side._output if c.side is stream}
         for name in columns:
             if name not in named and name in side._output_schema().names:

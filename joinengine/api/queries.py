@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.api import checks
+from joinengine.api.latest import Latest
 from joinengine.api.resolved import ResolvedJoin
 from joinengine.api.writer import JoinWriter
 from joinengine.layouts.layout import LayoutChoice
@@ -45,6 +46,8 @@ class StreamQuery:
         """The same query over other sources; `sources`: id of a source -> the one in its place."""
 
         def moved(one: Any) -> Any:
+            if isinstance(one, Latest):
+                return one.over(sources)
             return one._over(sources) if isinstance(one, StreamQuery) else sources.get(id(one), one)
 
         arguments, named = self._made_of
@@ -118,7 +121,14 @@ class StreamQuery:
         tables = [n for n, source in enumerate(sources) if checks.is_table(source)]
         described = tuple(_describe(source) for source in sources)
         unsized = (number for number, join in enumerate(joins) if not join._is_sized)
-        return QuerySpec(specs, described, frozenset(tables), frozenset(unsized))
+        read_first = [join._first for join in joins]
+        first = (n for n, one in enumerate(sources) if any(one is other for other in read_first))
+        return QuerySpec(specs, described, frozenset(tables), frozenset(unsized), frozenset(first))
+
+    @property
+    def _first(self) -> Source | None:
+        """The source that is read before all others, as far as it goes at the start; None: none."""
+        return None
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         """The operators in the order in which they run, and the distinct sources."""

@@ -15,6 +15,9 @@ Spark commits nothing that is not done. One batch runs at a time; a micro-batch 
 it has waited. While Spark has something to hand over the feeds wait, else its side could be
 taken for idle.
 
+Sources of a query may have to be read *first* (`QuerySpec.first`): until a batch begins where they
+ended when the loop began, nothing else is read, and nothing is handed over.
+
 Law: every batch begins at the position of the manifest before it, whoever has committed that. Under
 a trigger that ends, no batch goes beyond what was there when the loop began, unless another driver
 has gone further.
@@ -96,6 +99,8 @@ class Loop:
         self._rest_s = rest_s
         self._frames = frames
         self._most: Position | None = None
+        #: how far the sources go that are read first, as they were when the loop began
+        self._loaded = dict[int, Place]()
         #: when a batch is due although nothing is new; None: never
         self._due_s: float | None = None
         #: how long the last look took
@@ -166,6 +171,9 @@ class Loop:
             for feed in self._feeds.values():
                 feed.discover(wait=True)
             self._most = {source: feed.end() for source, feed in self._feeds.items()}
+        for source in self._runner.query.first:
+            self._feeds[source].discover(wait=True)
+            self._loaded[source] = self._feeds[source].end()
         self._note_tick(self._runner.manifest.clock_s)
         with self._waiting:
             self._has_begun = True
@@ -178,7 +186,7 @@ class Loop:
             if end is None:
                 self._answer(asked)
                 return False
-            if self._frames is not None and self._frames.has_more():
+            if self._frames is not None and not self._loads and self._frames.has_more():
                 return None
             handed = None if self._frames is None else self._runner.manifest.handed
             self.is_busy = True
@@ -205,7 +213,18 @@ class Loop:
                 self._waiting.notify_all()
 
     def _is_free(self, *, is_offered: bool) -> bool:
-        return self._has_begun and self._holder is None and (is_offered or not self._is_offered)
+        if not self._has_begun or self._holder is not None:
+            return False
+        return not self._loads if is_offered else self._loads or not self._is_offered
+
+    @property
+    def _loads(self) -> bool:
+        """Whether sources that are read first have not been read as far as they went."""
+        start = self._runner.position if self._loaded else {}
+        return any(
+            self._feeds[source].is_beyond(end, self._start(source, start))
+            for source, end in self._loaded.items()
+        )
 
     def process_all(self) -> None:
         """Wait until what is there now is processed, or the loop has ended."""
@@ -228,7 +247,11 @@ class Loop:
         start = self._runner.position
         if self._most is None:
             self._look(start)
-        return {source: self._end(source, self._start(source, start)) for source in self._feeds}
+        read = self._loaded if self._loads else self._feeds
+        return {
+            source: self._end(source, begin) if source in read else begin
+            for source, begin in ((one, self._start(one, start)) for one in self._feeds)
+        }
 
     def _start(self, source: int, start: Position) -> Place:
         """Where a batch begins in a source."""

@@ -45,13 +45,15 @@ class Keying:
     """The key columns of both sides, and, for a band, its distance.
 
     `groups`: keys name aggregation groups, and NULL is a group. `scales`: for each key the digits
-    behind the point with which decimals and integers are compared; None: as they are.
+    behind the point with which decimals and integers are compared; None: as they are. `required`:
+    per side further columns without which a tuple matches nothing.
     """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]]
     distance: Distance | None = None
     groups: bool = False
     scales: tuple[int | None, ...] = ()
+    required: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def is_plain(self) -> bool:
@@ -72,7 +74,8 @@ class Keying:
         """(n,) which tuples match nothing, because a needed value is NULL or NaN; None: none."""
         if self.groups:
             return None
-        missing = any_null([batch.column(name) for name in self.needed(side)])
+        names = (*self.needed(side), *self.required[side])
+        missing = any_null([batch.column(name) for name in names])
         if self.distance is None or not self.distance.floating:
             return missing
         column = batch.column(self.distance.column(side))

@@ -103,7 +103,9 @@ class Direction(StrEnum):
 class AsOf:
     """Of the right tuples with the keys `by`, the one nearest in time to a left tuple.
 
-    `times`: per side the event-time column. `tolerance_us`: the nearest may be so far; None: any
+    `times`: per side the event-time column. Without one on the left (`is_latest`) a left tuple
+    meets the greatest of the right ones that were there before its batch; without any, the last
+    one that was read. `tolerance_us`: the nearest may be so far; None: any
     distance. `strict`: a right tuple of the same time is none. The others are as in `Within`.
     """
 
@@ -116,6 +118,11 @@ class AsOf:
     idle_after_us: int | None = None
     #: no bound against the clock
     ahead_us: ClassVar[int | None] = None
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether the newest right tuple is meant, and no time of the left one counts."""
+        return not self.times[Side.LEFT]
 
     @property
     def reach_us(self) -> int | None:

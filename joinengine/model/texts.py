@@ -21,12 +21,15 @@ def condition_text(condition: Condition) -> str:
         text = f"{low}{condition.right} - {condition.left}{high}"
         return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
     if isinstance(condition, AsOf):
+        by = condition_text(condition.by)
+        if condition.is_latest:
+            order = f" {condition.times[1][0]}" if condition.times[1] else ""
+            return f"{by} and latest{order}"
         (left,), (right,) = condition.times
         strict = "strictly " if condition.strict else ""
         text = f"{strict}{condition.direction} {right} as of {left}"
         if condition.tolerance_us is not None:
             text += f" within {describe(condition.tolerance_us)}"
-        by = condition_text(condition.by)
         return f"{by} and {text}" if by else text
     return condition.predicate
 

@@ -316,13 +316,15 @@ class QuerySpec:
     """All operators of one streaming query; the last one's results are the query's.
 
     `tables`: the bounded sources, which are read whole before the first batch. `unsized`: the
-    operators whose number of instances nobody gave, so that a checkpoint may keep its own.
+    operators whose number of instances nobody gave, so that a checkpoint may keep its own. `first`:
+    sources that are read before the others, as far as they go when the query starts.
     """
 
     operators: tuple[Operator, ...]
     sources: tuple[str, ...]
     tables: frozenset[int] = frozenset()
     unsized: frozenset[int] = frozenset()
+    first: frozenset[int] = frozenset()
 
     def readers_of(self, source: Input) -> list[tuple[Operator, Side]]:
         """(operator, side) of each input that reads `source`."""

@@ -1,4 +1,4 @@
-"""As-of joins: each left tuple with its nearest right one, once, whatever happens.
+"""As-of joins, and joins with the latest: each left tuple once, with one right tuple at most.
 
 The oracle looks at all pairs of the whole stream (`nearest_pairs`).
 """
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import StreamJoin, asof, equi
+from joinengine import StreamJoin, asof, equi, latest
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
 from joinengine.kernels import hashing, nearest
@@ -154,6 +154,64 @@ def left_alone_is_divided(layout):
         one.mode is Mode.WHOLE or (one.mode is Mode.COPIED and one.split_side is Side.LEFT)
         for one in layout.table.placements.values()
     )
+
+
+def with_latest(layout, how="left", **of):
+    versions = latest(stream("right", RIGHT), **{"key": "rk", "order_by": "rv"} | of)
+    left = stream("left", LEFT)
+    return StreamJoin(left, versions, on=equi("lk", "rk"), how=how, layout=layout, instances=3)
+
+
+def newest_before(batches, how, deleted):
+    """Each left tuple with the greatest version of its key in the batches before its own."""
+    newest, found = {}, Counter()
+    for left, right in batches:
+        for row in left:
+            version = newest.get(row[0]) if row[0] is not None else None
+            if version is not None and not (deleted and version[1] % 5 == 0):
+                found[(*row, *version)] += 1
+            elif how == "left":
+                found[(*row, None, None, None)] += 1
+        for row in right:
+            if row[0] is not None and (row[0] not in newest or newest[row[0]][1] < row[1]):
+                newest[row[0]] = row
+    return found
+
+
+@pytest.mark.parametrize("layout", SERVING)
+@relaxed
+@given(
+    batches=streams(),
+    how=st.sampled_from(["inner", "left"]),
+    deleted=st.none() | st.just("rv % 5 = 0"),
+    schedule=st.dictionaries(st.integers(1, 5), st.lists(wishes, min_size=1, max_size=1)),
+    kills=kills,
+    twice=st.booleans(),
+    way=ways,
+)
+def test_each_left_tuple_meets_the_newest_of_the_batches_before(
+    layout, batches, how, deleted, schedule, kills, twice, way
+):
+    batches = [(left, right[::-1]) for left, right in batches]
+    with tempfile.TemporaryDirectory() as folder:
+        plan = with_latest(CHOICES[layout], how, deleted=deleted)
+        settings = Settings(schedule=schedule)
+        query = local(folder, plan, layout, jobs=InlineJobs(twice=twice, **way), settings=settings)
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        assert query.output() == newest_before(batches, how, deleted)
+        assert left_alone_is_divided(query.layout)
+
+
+def test_the_state_of_the_latest_follows_the_keys():
+    with tempfile.TemporaryDirectory() as folder:
+        query, held = local(folder, with_latest("hash"), "hash"), []
+        for batch in range(40):
+            query.run_tuples(batch, [], [(i % 5, 500 * batch + i, 0) for i in range(500)])
+            held.append(query.state.shelves.rows)
+        assert max(held[20:]) < 5 * 500, "some batches, of 40"
+        query.run_tuples(40, [(key, 0, 0) for key in range(6)], [])
+        assert {row[4] for row in query.output()} == {*range(500 * 39 + 495, 500 * 40), None}
 
 
 @pytest.mark.parametrize("many", Side)

@@ -29,6 +29,7 @@ PAGES = (
     "state-size",
     "when-is-a-row-emitted",
     "asof",
+    "latest",
     "cluster",
     "kafka",
     "tables",

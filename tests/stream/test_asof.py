@@ -151,7 +151,7 @@ REFUSED = {
     "asof: by takes keys that must be equal": {"by": theta("a = b")},
     "how: 'full' is not for asof": {"how": "full"},
     "within: asof takes no window": {"within": within("t_ts", "q_ts", upper="1 s", delay="0 s")},
-    "where: asof looks for the nearest of all rows": {"where": "t_id > q_id"},
+    "where: asof looks among all rows": {"where": "t_id > q_id"},
     "asof: the delay of t_ts is missing. Give asof": {"delay": None},
 }
 

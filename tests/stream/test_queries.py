@@ -71,6 +71,14 @@ def test_asof(spark, options, layout, window_us):
     assert report["output_rows"] > 29_000, "each line item once"
 
 
+@layouts("mnrt", others=("auto", "hash", "mixed"))
+def test_latest(spark, options, layout):
+    report = validated(spark, "latest", replace(options, layout=choose(layout), zipf=1.2))
+    assert report["output_rows"] > 29_000, "each line item once"
+    with pytest.raises(InvalidRequest, match="window: latest has none"):
+        QUERIES["latest"].stream(replace(options, window_us=SECOND))
+
+
 @layouts("qmmp", others=("hash", "dynamic", "bi", "pkg"))
 def test_stock(spark, options, layout):
     report = validated(

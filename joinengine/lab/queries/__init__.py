@@ -8,6 +8,7 @@ from joinengine.lab.queries.as_of import AsOfPrices
 from joinengine.lab.queries.bnci import Bnci
 from joinengine.lab.queries.eq5 import Eq5
 from joinengine.lab.queries.first_story import FirstStory
+from joinengine.lab.queries.latest_prices import LatestPrices
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.nexmark_q3 import NexmarkQ3
 from joinengine.lab.queries.nexmark_q8 import NexmarkQ8
@@ -24,7 +25,7 @@ from joinengine.model.errors import InvalidRequest
 QUERIES: Mapping[str, Query] = {
     query.name: query
     for query in (
-        *(Eq5(), Bnci(), Q5(), AsOfPrices(), Topk(), Stock(), FirstStory()),
+        *(Eq5(), Bnci(), Q5(), AsOfPrices(), LatestPrices(), Topk(), Stock(), FirstStory()),
         *(NexmarkQ3(), NexmarkQ8(), NexmarkQ9Join(), NexmarkQ20(), NexmarkQ23(), SkewedJoin()),
     )
 }

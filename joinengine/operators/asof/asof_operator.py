@@ -50,13 +50,13 @@ class AsOfJoin(AsOfSpec, Operator):
     @override
     def lags(self) -> bool:
         """Left tuples are settled in the batch after the one that has moved the watermark."""
-        return self.table is None
+        return self.waits
 
     @property
     @override
     def window(self) -> AsOf | None:
-        """The times of both sides; None: the right side is a table."""
-        return None if self.table is not None else self.condition
+        """The times of both sides; None: left tuples do not wait, and none is late."""
+        return self.condition if self.waits else None
 
     @override
     def admission(self, side: Side) -> Admission:
@@ -64,10 +64,10 @@ class AsOfJoin(AsOfSpec, Operator):
         shows_all = side is Side.LEFT and self.how is JoinType.LEFT
         return Admission(
             keying=self.keying,
-            times=() if self.table is not None else self.condition.times[side],
+            times=self.condition.times[side] if self.waits else (),
             schema=self.carried[side],
             filter=self.filters[side],
-            passes_by=side is Side.LEFT and self.table is not None,
+            passes_by=side is Side.LEFT and not self.waits,
             matchless=Matchless.ALL if shows_all else Matchless.NONE,
             numbered=side is Side.RIGHT,
         )
@@ -75,6 +75,8 @@ class AsOfJoin(AsOfSpec, Operator):
     @override
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """The state without right runs that are too far from all left tuples to come or waiting."""
+        if not self.waits:
+            return state, 0
         passed, shelf = state.clock.closed, AsOfShelf(self)
         kept = {
             ident: run
@@ -105,8 +107,8 @@ class AsOfJoin(AsOfSpec, Operator):
 
     @override
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """Beside a table the results keep the event time of the stream."""
-        if self.table is None:
+        """If left tuples do not wait, the results keep their event time."""
+        if self.waits:
             return None
         named = {one.name: one.column for one in self.output if one.side is Side.LEFT}
         return Side.LEFT, [named[name] for name in columns if name in named]
@@ -133,6 +135,7 @@ class AsOfJoin(AsOfSpec, Operator):
             "key_schema": key_schema(self.key_fields),
             "how": f"asof {self.how.value}",
             "filters": [None if one is None else one.text for one in self.filters],
+            "deleted": None if self.deleted is None else self.deleted.text,
             "right": self.schemas[1].to_string(),
         }
 
@@ -146,20 +149,27 @@ class AsOfJoin(AsOfSpec, Operator):
             for name, only in zip(inputs, self.filters, strict=True)
         ]
         late = [f"  late  {late_text(self.inputs, self.condition)}"]
+        kind, on = f"{self.how.value} {self._kind}", condition_text(self.condition)
         return [
-            f"operator {self.index}: {self.how.value} as-of join, {condition_text(self.condition)}",
+            f"operator {self.index}: {kind}, {on}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines(self.instances)),
             f"  left  {names[0]}: {self._waits()}",
             f"  right {names[1]}: {self._kept()}",
-            *(late if self.table is None else []),
+            *(late if self.waits else []),
         ]
+
+    @property
+    def _kind(self) -> str:
+        return "join with the latest" if self.condition.is_latest else "as-of join"
 
     def _waits(self) -> str:
         """How long a left tuple waits, in words."""
-        (time,), reach = self.condition.times[Side.LEFT], self.condition.reach_us
         if self.table is not None:
             return "rows meet the table and do not wait"
+        if self.condition.is_latest:
+            return "rows meet what was there before their batch and do not wait"
+        (time,), reach = self.condition.times[Side.LEFT], self.condition.reach_us
         if reach is None:
             return f"a row waits until the watermark has passed {time} and its nearest row"
         after = f" + {describe(reach)}" if reach else ""
@@ -167,9 +177,12 @@ class AsOfJoin(AsOfSpec, Operator):
 
     def _kept(self) -> str:
         """How long a right tuple is kept, in words."""
-        (time,), on = self.condition.times[Side.RIGHT], self.condition
         if self.table is not None:
             return "read whole before the first batch, and kept"
+        if self.condition.is_latest:
+            gone = "" if self.deleted is None else f"; deleted where {self.deleted.text}"
+            return f"read first as far as it goes; of each key the newest row is kept{gone}"
+        (time,), on = self.condition.times[Side.RIGHT], self.condition
         if on.direction is Direction.FORWARD:
             return f"a row is kept until the watermark has passed {time}"
         newest = "of each key the newest row below the watermark is kept, and all rows after it"

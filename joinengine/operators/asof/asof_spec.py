@@ -31,7 +31,8 @@ class AsOfSpec:
     """One as-of join, with all names resolved.
 
     `how` is INNER or LEFT. `table`: RIGHT if that side is a table, which is read whole before the
-    first batch; then left tuples wait for nothing. The others are as in `JoinSpec`.
+    first batch. `deleted`: a predicate over right tuples that are as good as none, if they are the
+    nearest. The others are as in `JoinSpec`.
     """
 
     index: int
@@ -43,6 +44,26 @@ class AsOfSpec:
     instances: int
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
+    deleted: Predicate | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether left tuples wait until their nearest is known; else they pass by, as they come.
+
+        They do not wait for a table, nor where the newest tuple that is there is meant.
+        """
+        return self.table is None and not self.condition.is_latest
+
+    def order(self, side: Side, columns: pa.RecordBatch) -> Ints:
+        """(n,) what right tuples are ordered by, and where left ones stand among them."""
+        names = self.condition.times[side]
+        if not names:
+            return np.full(columns.num_rows, INT_MAX if side is Side.LEFT else 0)
+        column = columns.column(names[0])
+        if pa.types.is_timestamp(column.type):
+            return latest_time(columns, names)
+        whole = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+        return np.asarray(whole.cast(pa.int64()).fill_null(0).to_numpy())
 
     @cached_property
     def keying(self) -> Keying:
@@ -50,7 +71,8 @@ class AsOfSpec:
         kinds = [field.type for field in self.key_fields]
         scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
         keys = self.condition.by.left, self.condition.by.right
-        return Keying(keys, scales=() if all(one is None for one in scales) else scales)
+        plain = all(one is None for one in scales)
+        return Keying(keys, scales=() if plain else scales, required=self.condition.times)
 
     @property
     def key_fields(self) -> list[pa.Field]:
@@ -72,6 +94,8 @@ class AsOfSpec:
     def _needed(self, side: Side) -> list[pa.Field]:
         shown = {column.column for column in self.output if column.side is side}
         names = {*self.keys(side), *self.condition.times[side]} | shown
+        if self.deleted is not None:
+            names |= {name for owner, name in self.deleted.columns if owner is side}
         return [field for field in self.schemas[side] if field.name in names]
 
     @cached_property
@@ -81,8 +105,8 @@ class AsOfSpec:
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
         """How far the left time among output `columns` may lag; None: no bound, or not there."""
-        (time,) = self.condition.times[Side.LEFT]
-        shown = {one.name for one in self.output if (one.side, one.column) == (Side.LEFT, time)}
+        times = self.condition.times[Side.LEFT]
+        shown = {c.name for c in self.output if c.side is Side.LEFT and c.column in times}
         return self.condition.reach_us if shown & {*columns} else None
 
 
@@ -108,14 +132,15 @@ class AsOfShelf(Shelf):
         return self.spec.carried[side]
 
     @override
-    def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        return latest_time(columns, self.spec.condition.times[side])
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
+        """(n,) event times; None: no tuple leaves by its time."""
+        return self.spec.order(side, columns) if self.spec.waits else None
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """(n,) left tuples leave by themselves; right ones once they are too far from all."""
         on = self.spec.condition
-        if side is Side.LEFT or self.spec.table is not None:
+        if side is Side.LEFT:
             return np.full(len(times), INT_MAX)
         if on.direction is Direction.FORWARD:
             return times
@@ -133,14 +158,16 @@ class AsOfShelf(Shelf):
 
         All left tuples below the watermark have been settled, or have no right tuple between them
         and the watermark, so an older one is nearest to none. (Unless one of the same time is none:
-        then the limit is the oldest left tuple that may still wait.)
+        then the limit is the oldest left tuple that may still wait.) Of the latest, all but one.
         """
         on = self.spec.condition
         if side is Side.LEFT or self.spec.table is not None:
             return None
+        if on.is_latest:
+            watermark = math.inf
         if on.direction is Direction.NEAREST and on.strict:
             watermark -= math.inf if on.tolerance_us is None else on.tolerance_us
-        times = self.times(side, page.columns)
+        times = self.spec.order(side, page.columns)
         old = np.flatnonzero(times < watermark)
         if len(old) < 2:
             return None

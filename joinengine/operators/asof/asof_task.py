@@ -7,7 +7,7 @@ tuples alone and copies right ones to each of their homes.
 
 An instance works in this order: left tuples of earlier batches that can be settled are; the tuples
 of the batch are stored. If the right side is a table, it is stored first, and left tuples are
-settled as they arrive.
+settled as they arrive; if the latest right tuple is meant, they are settled first.
 
 Law: each left tuple is settled once, at its home. Right tuples of a batch are at or above its
 watermark, so they are nearest to no tuple that is settled in it.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from joinengine.balancing.counting import Done
 from joinengine.exchange.blocks import Tuples
-from joinengine.kernels.comparing import equal_at, no_time
+from joinengine.kernels.comparing import equal_at
 from joinengine.kernels.hashing import Words, fixed_width, key_hash
 from joinengine.kernels.nearest import ENDLESS, NONE, Moments, after, before, distances
 from joinengine.kernels.probing import (
@@ -47,6 +47,7 @@ from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in
 from joinengine.operators.spines import Spines
+from joinengine.predicates.theta import passes
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
 
@@ -121,13 +122,14 @@ class _Worker:
             with desk.timed("exchange"):
                 arrived = [self._arrived(instance, side, here) for side in Side]
             left, right = arrived
-            if self._spec.table is None:
+            kept = self._stored(instance, Side.RIGHT, right)
+            if self._spec.waits:
                 lefts = self._settle_waiting(instance, lefts, rights, here)
-            rights += self._stored(instance, Side.RIGHT, right)
-            if self._spec.table is None:
                 lefts += self._stored(instance, Side.LEFT, left)
             elif left is not None:
-                self._settle(left, rights, here)
+                first = [] if self._spec.table is None else kept
+                self._settle_all(left, [*rights, *first], here)
+            rights += kept
             with desk.timed("merge"):
                 rights = self._keeper.merge(rights)
             with desk.timed("count"):
@@ -145,22 +147,14 @@ class _Worker:
         order = sort_order(words)
         tuples = _Waiting(words, columns).take(order)
         if side is Side.LEFT and self._spec.how is JoinType.LEFT:
-            matchless = self._matchless(columns)
+            matchless = self._spec.keying.unusable(side, columns)
             if matchless is not None:
                 mine = matchless[order]
                 self._show(tuples.columns.filter(pa.array(mine)), None)
                 tuples = tuples.take(np.flatnonzero(~mine))
-        passes_by = side is Side.LEFT and self._spec.table is not None
-        here.stored[side] += 0 if passes_by else len(tuples.words)
+        stays = side is Side.RIGHT or self._spec.waits
+        here.stored[side] += len(tuples.words) if stays else 0
         return tuples if len(tuples.words) else None
-
-    def _matchless(self, columns: pa.RecordBatch) -> Bools | None:
-        """(n,) which left tuples have no key or no time; None: none."""
-        unkeyed = self._spec.keying.unusable(Side.LEFT, columns)
-        untimed = no_time(columns, self._spec.condition.times[Side.LEFT])
-        if unkeyed is None or untimed is None:
-            return untimed if unkeyed is None else unkeyed
-        return unkeyed | untimed
 
     def _stored(self, instance: int, side: Side, tuples: _Waiting | None) -> list[OpenRun]:
         """The run of what is to be kept; none if that is nothing."""
@@ -179,13 +173,10 @@ class _Worker:
                 kept.append(one)
                 continue
             live = one.live_rows()
-            ripe = self._shelf.times(Side.LEFT, one.columns)[live] < self._watermark
+            ripe = self._spec.order(Side.LEFT, one.columns)[live] < self._watermark
             stored = _Waiting(one.words, one.columns)
             waiting.append(stored.take(live[~ripe]))
-            for start in range(0, int(ripe.sum()), SETTLED):
-                some = stored.take(live[ripe][start : start + SETTLED])
-                settled = self._settle(some, rights, here)
-                waiting.append(some.take(np.flatnonzero(~settled)))
+            waiting += self._settle_all(stored.take(live[ripe]), rights, here)
             self._keeper.forget(one.run)
         words = np.concatenate([np.empty(0, np.uint64), *(one.words for one in waiting)])
         if not len(words):
@@ -194,15 +185,32 @@ class _Worker:
         columns = pa.concat_batches([one.columns for one in waiting]).take(pa.array(order))
         return kept + self._stored(instance, Side.LEFT, _Waiting(words[order], columns))
 
+    def _settle_all(
+        self, tuples: _Waiting, rights: Sequence[OpenRun], here: InstanceReport
+    ) -> list[_Waiting]:
+        """Settle left tuples, not too many at a time; those that wait on."""
+        waiting = list[_Waiting]()
+        for start in range(0, len(tuples.words), SETTLED):
+            some = _Waiting(
+                tuples.words[start : start + SETTLED], tuples.columns.slice(start, SETTLED)
+            )
+            settled = self._settle(some, rights, here)
+            waiting.append(some.take(np.flatnonzero(~settled)))
+        return waiting
+
     def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], here: InstanceReport) -> Bools:
         """Show left tuples with their nearest; (n,) which of them are settled."""
         spec, needles = self._spec, group_keys(tuples.words)
         with self._desk.timed("probe"):
             found = self._of_keys(needles, rights)
             hashes = key_hash(tuples.words)
-            moments = Moments(hashes, self._shelf.times(Side.LEFT, tuples.columns))
+            moments = Moments(hashes, spec.order(Side.LEFT, tuples.columns))
             chosen, apart = self._nearest(moments, found)
             chosen, columns = self._verified(tuples, moments, found, rights, chosen, apart)
+            if spec.deleted is not None and columns.num_rows:
+                gone = passes(spec.deleted, columns)
+                chosen[np.flatnonzero(chosen != NONE)[gone]] = NONE
+                columns = columns.filter(pa.array(~gone))
             settled = self._is_settled(moments.times, apart)
         matched = settled & (chosen != NONE)
         with self._desk.timed("result"):
@@ -231,9 +239,10 @@ class _Worker:
                 continue
             rows = ranks if one.gone is None else live_rows(one.gone, ranks)
             taken = pa.array(rows)
-            time, at = self._spec.condition.times[Side.RIGHT][0], one.columns.num_columns - 1
-            times = fixed_width(one.columns.column(time).take(taken), np.dtype(np.int64))
-            numbers = fixed_width(one.columns.column(at).take(taken), np.dtype(np.uint64))
+            names = [*self._spec.condition.times[Side.RIGHT], one.columns.schema.names[-1]]
+            columns = one.columns.select(names).take(taken)
+            times = self._spec.order(Side.RIGHT, columns)
+            numbers = fixed_width(columns.column(len(names) - 1), np.dtype(np.uint64))
             of_needle = np.repeat(hits.needles, hits.counts)
             parts.append((np.full(len(rows), number), rows, of_needle, times, numbers))
         numbers_of_runs, rows, of_needle, times, numbers = map(
@@ -315,7 +324,7 @@ class _Worker:
 
     def _is_settled(self, times: Ints, apart: Words) -> Bools:
         """(n,) whether no nearer right tuple can come for left tuples of these times."""
-        if self._spec.table is not None or self._watermark == math.inf:
+        if not self._spec.waits or self._watermark == math.inf:
             return np.ones(len(times), bool)
         reach = self._spec.condition.reach_us
         waits = apart if reach is None else np.minimum(apart, np.uint64(reach))

@@ -1,0 +1,130 @@
+"""`latest`: a changing table, told by a stream of the versions of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import pyarrow as pa
+
+from joinengine.api import checks
+from joinengine.model.arguments import check_names, check_text
+from joinengine.model.columns import require_column
+from joinengine.model.conditions import AsOf, Columns, Condition, Direction, Equi
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+from joinengine.spark.session import session
+from joinengine.spark.sources.inputs import Source
+from joinengine.spark.sources.own_streams import OwnStream
+
+
+class At(StrEnum):
+    """Which version a left row meets: the newest when it comes, or the one valid at its time."""
+
+    ARRIVAL = "arrival"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, eq=False)
+class Latest:
+    """The right side of a join that meets one version of each key; made by `latest`."""
+
+    stream: OwnStream
+    key: tuple[str, ...]
+    order_by: str | None
+    deleted: str | None
+    at: At
+
+    def over(self, sources: Mapping[int, Source]) -> Latest:
+        """The same of another stream; `sources`: id of a source -> the one in its place."""
+        stream = sources.get(id(self.stream), self.stream)
+        assert isinstance(stream, OwnStream)
+        return replace(self, stream=stream)
+
+    def meaning(self, on: Condition) -> AsOf:
+        """The condition of a join with it that was written as `on`.
+
+        Raises InvalidRequest for another kind of condition, or another key.
+        """
+        if self.at is At.EVENT:
+            if not isinstance(on, AsOf):
+                raise InvalidRequest(
+                    f"latest: at='event' needs the time of left rows; write "
+                    f"on=asof('l_ts', {self.order_by!r}, by=equi(..))"
+                )
+            if on.direction is not Direction.BACKWARD or on.times[1] != (self.order_by,):
+                raise InvalidRequest(
+                    f"latest: the version that is valid at a time is the one before it; write "
+                    f"on=asof('l_ts', {self.order_by!r}, by=equi(..)), which looks backward"
+                )
+            by, meant = on.by, on
+        elif isinstance(on, Equi):
+            order = () if self.order_by is None else (self.order_by,)
+            by, meant = on, AsOf(times=((), order), by=on)
+        else:
+            raise InvalidRequest(
+                "latest: a row meets the newest version of its key; write on=equi('a', 'b'), or "
+                "latest(.., at='event') with on=asof(..)"
+            )
+        if {*by.right} != {*self.key}:
+            raise InvalidRequest(
+                f"latest: its key is {', '.join(self.key)}, but on names the right columns "
+                f"{', '.join(by.right)}; name all columns of the key, and no others"
+            )
+        return meant
+
+
+def latest(
+    stream: Source,
+    *,
+    key: Columns,
+    order_by: str | None = None,
+    deleted: str | None = None,
+    at: str = "arrival",
+) -> Latest:
+    """A changing table: of all rows of `stream` with one `key` the newest one counts.
+
+    It is the right side of a StreamJoin (inner or left). Before the first batch with rows of the
+    left side, the stream is read as far as it goes when the query starts.
+    `order_by`: what says which version is newest: a timestamp, a date or an integer; None: the one
+    that was read last, as among versions that are equal in it. `deleted`: a predicate; if it is
+    true of the newest version, there is none.
+    `at`: "arrival": a left row meets the version that was newest when its batch began. "event": it
+    meets the one valid at its time, and waits for that as in an as-of join; `on` is then
+    `asof(left_time, order_by, by=..)`.
+
+    Raises InvalidRequest if `stream` is no Stream, or for arguments that do not fit.
+    """
+    if not isinstance(stream, OwnStream):
+        checks.check_source(stream)
+        raise InvalidRequest(
+            "latest: expected a stream of parquet_stream or kafka_stream, of which joinengine "
+            "knows how far it goes; found a DataFrame"
+        )
+    columns, exact = stream.delivered, session.case_sensitive()
+    names = tuple(
+        require_column(columns, name, "latest: key", exact=exact).name
+        for name in check_names(key, "latest: key", "latest(customers, key='id')")
+    )
+    if not names:
+        raise InvalidRequest("latest: no key is named; write for example key='id'")
+    if order_by is not None:
+        check_text(order_by, "latest: order_by", "order_by='changed_at'")
+        field = require_column(columns, order_by, "latest: order_by", exact=exact)
+        order_by = field.name
+        _check_order(field)
+    chosen = one_of(At, at, "latest: at")
+    if chosen is At.EVENT and order_by is None:
+        raise InvalidRequest("latest: at='event' needs order_by, the time of each version")
+    return Latest(stream, names, order_by, deleted, chosen)
+
+
+def _check_order(field: pa.Field) -> None:
+    kind = field.type
+    whole = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
+    if not (whole or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+        raise InvalidRequest(
+            f"latest: order_by must be a timestamp, a date or an integer, but {field.name} is "
+            f"{kind}"
+        )
