@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate
     from joinengine.api.joins import StreamJoin
     from joinengine.api.writer import JoinWriter
-    from joinengine.model.aggregation import top, windows
+    from joinengine.model.aggregation import session_windows, top, windows
     from joinengine.model.conditions import band, equi, theta
     from joinengine.model.errors import (
         CheckpointMismatch,
@@ -54,6 +54,7 @@ _HOMES = {
     "equi": "model.conditions",
     "parquet_stream": "spark.sources.inputs",
     "session": "spark.session.session",
+    "session_windows": "model.aggregation",
     "sliding": "model.windows",
     "theta": "model.conditions",
     "top": "model.aggregation",
@@ -81,6 +82,7 @@ __all__ = [
     "kafka_stream",
     "parquet_stream",
     "session",
+    "session_windows",
     "sliding",
     "theta",
     "top",

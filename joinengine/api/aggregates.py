@@ -21,6 +21,7 @@ from joinengine.model.aggregation import (
     EventTime,
     Grouping,
     Panes,
+    Sessions,
     Stage,
     Top,
     Windows,
@@ -31,6 +32,7 @@ from joinengine.model.columns import require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import Lateness
 from joinengine.model.query import WINDOW_END, FromOperator, FromSource
 from joinengine.model.windows import Sliding
 from joinengine.operators import Aggregation
@@ -46,8 +48,8 @@ class StreamAggregate(StreamQuery):
     `by`: the grouping columns; NULL is a group. If empty, all rows form one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
     expression.
-    `window`: `windows(...)`. If not given: the windows of the source, which must then be a tumbling
-    or sliding join.
+    `window`: `windows(...)` or `session_windows(...)`. If not given: the windows of the source,
+    which must then be a tumbling or sliding join.
     `top`: keep only the groups with the greatest values of each window.
     `layout`: chooses the instance that adds up a row.
     `instances`: the number of instances that add up rows. If not given: one per core.
@@ -111,12 +113,9 @@ class StreamAggregate(StreamQuery):
         self._grouping = Grouping(
             groups, tuple(compiled), panes, tuple(name for _, name in columns), top, zone
         )
-        if top is not None and top.by not in aggregates:
-            raise InvalidRequest(
-                f"top: expected one of the aggregates {', '.join(aggregates)}, found {top.by!r}"
-            )
+        if top is not None:
+            self._check_top(top, fields)
         if top is not None and top.error is not None:
-            self._check_sketch(fields)
             low, high = bound_names(top)
             count = AggregateFunction.COUNT
             compiled += [Aggregate(name, count, None, pa.int64()) for name in (low, high)]
@@ -127,6 +126,20 @@ class StreamAggregate(StreamQuery):
     @property
     def _is_sketched(self) -> bool:
         return self._grouping.top is not None and self._grouping.top.error is not None
+
+    def _check_top(self, top: Top, groups: Sequence[pa.Field]) -> None:
+        names = [one.name for one in self._grouping.aggregates]
+        if top.by not in names:
+            raise InvalidRequest(
+                f"top: expected one of the aggregates {', '.join(names)}, found {top.by!r}"
+            )
+        if isinstance(self._grouping.panes, Sessions):
+            raise InvalidRequest(
+                "top: sessions of different groups begin and end at different times, so there are "
+                "no greatest groups of a session. Leave top out, or use windows(..)"
+            )
+        if top.error is not None:
+            self._check_sketch(groups)
 
     def _check_sketch(self, groups: Sequence[pa.Field]) -> None:
         asked = [(one.function, one.sql) for one in self._grouping.aggregates]
@@ -143,7 +156,7 @@ class StreamAggregate(StreamQuery):
                 f"{kind}"
             )
 
-    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes]:
+    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes | Sessions]:
         """The columns of event time, and the windows over it."""
         if window is None:
             found = _window_of(self._source)
@@ -154,25 +167,26 @@ class StreamAggregate(StreamQuery):
                 )
             columns: tuple[str, ...] = (WINDOW_END,)
             panes = Panes(found.size_us, found.slide_us, given=True)
-            window = Windows(columns, found.size_us, found.slide_us)
+            window = Windows(columns, panes, Lateness())
         else:
-            check_slide("windows", window.size_us, window.slide_us)
+            if isinstance(window.panes, Panes):
+                check_slide("windows", window.panes.size_us, window.panes.slide_us)
             exact = session.case_sensitive()
             columns = tuple(
                 require_column(self._schema, name, "windows", exact=exact).name
                 for name in window.times
             )
-            panes = Panes(window.size_us, window.slide_us)
         timed, names = timed_by(self._source, columns)
         source = None if isinstance(timed, StreamJoin) else (timed, names[0])
         if isinstance(timed, StreamJoin):
             timed._check_covers(names)
-        delay = checks.check_event_time(self._schema, columns, window.delay_us, source)
+        late = window.late
+        delay = checks.check_event_time(self._schema, columns, late.delays_us[0], source)
         before = self._source
         sources = before._flat()[1] if isinstance(before, StreamJoin) else [before]
-        checks.check_ahead(window.ahead_us, "windows", sources)
-        timing = EventTime((columns, ()), (delay, None), window.idle_after_us, window.ahead_us)
-        return timing, panes
+        checks.check_ahead(late.ahead_us, "windows", sources)
+        timing = EventTime((columns, ()), (delay, None), late.idle_after_us, late.ahead_us)
+        return timing, window.panes
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         source = self._source
@@ -206,6 +220,7 @@ class _StageNode:
         whole, source = self.whole, self.whole._source
         grouping = whole._grouping
         if self.stage is Stage.TOP:  # its input is whole windows
+            assert isinstance(grouping.panes, Panes)
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
         parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
         first = FromOperator(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)

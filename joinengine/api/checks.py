@@ -62,8 +62,8 @@ def check_kind(window: Any) -> None:
     """Refuse what is no window of a join."""
     if isinstance(window, Windows):
         raise InvalidRequest(
-            "within: windows(..) belongs to a StreamAggregate; write tumbling('lt', 'rt', size=..) "
-            "or sliding(..)"
+            f"within: {window.panes.function}(..) belongs to a StreamAggregate; write "
+            f"tumbling('lt', 'rt', size=..) or sliding(..)"
         )
     example = "within=within('lt', 'rt', lower='0 s', upper='1 hour')"
     if window is not None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from joinengine.model.columns import wider
 from joinengine.model.keys import Side
-from joinengine.model.windows import Delays, Sliding, Window
+from joinengine.model.lateness import Delays
+from joinengine.model.windows import Sliding, Window
 
 #: The column with the number of each watched tuple, if no column of the user has this name.
 ID = "__id"

@@ -13,22 +13,28 @@ still match it).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joinengine.model.arguments import check_names
-from joinengine.model.durations import describe, microseconds
+from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import (
+    Delays,
+    Duration,
+    Lateness,
+    TimeColumns,
+    check_length,
+    lateness,
+    optional_length,
+    positive_length,
+    time_columns,
+)
 
-Duration = str | timedelta
-TimeColumns = str | tuple[str, ...] | list[str]
 Times = NDArray[np.int64]
 SomeTimes = TypeVar("SomeTimes", int, float, Times)
-Delays = tuple[int | None, int | None]
 Bools = NDArray[np.bool_]
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -79,14 +85,14 @@ class Within:
                 "within: neither lower nor upper is given; give at least one, or leave within out "
                 "for a join over the full history"
             )
-        _check_length("within: lower", self.lower_us or 0)
-        _check_length("within: upper", self.upper_us or 0)
+        check_length("within: lower", self.lower_us or 0)
+        check_length("within: upper", self.upper_us or 0)
         if None not in (self.lower_us, self.upper_us) and self.lower_us > self.upper_us:  # type: ignore[operator]
             raise InvalidRequest(
                 f"within: lower {describe(self.lower_us or 0)} is above upper "
                 f"{describe(self.upper_us or 0)}; swap them"
             )
-        _check_lateness("within", self.delays_us, self.idle_after_us, self.ahead_us)
+        Lateness(self.delays_us, self.idle_after_us, self.ahead_us).check("within")
 
     @property
     def span_us(self) -> int | None:
@@ -178,9 +184,9 @@ class Sliding:
     ahead_us: int | None = None
 
     def __post_init__(self) -> None:
-        _check_length("window: size", self.size_us)
-        _check_length("window: slide", self.slide_us)
-        _check_lateness("window", self.delays_us, self.idle_after_us, self.ahead_us)
+        check_length("window: size", self.size_us)
+        check_length("window: slide", self.slide_us)
+        Lateness(self.delays_us, self.idle_after_us, self.ahead_us).check("window")
 
     @property
     def lower_us(self) -> int:
@@ -279,14 +285,9 @@ def within(
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000
     """
-    return Within(
-        times=(_columns(left), _columns(right)),
-        lower_us=_optional(lower, "within: lower"),
-        upper_us=_optional(upper, "within: upper"),
-        delays_us=_delays(delay, "within"),
-        idle_after_us=_optional(idle_after, "within: idle_after"),
-        ahead_us=_optional(max_ahead, "within: max_ahead"),
-    )
+    low, high = optional_length(lower, "within: lower"), optional_length(upper, "within: upper")
+    late = lateness("within", delay, idle_after, max_ahead)
+    return Within((time_columns(left), time_columns(right)), low, high, *late)
 
 
 def tumbling(
@@ -306,8 +307,9 @@ def tumbling(
     >>> tumbling("a", "b", "5 minutes").slide_us
     300000000
     """
-    given = _Given("tumbling", delay, idle_after, max_ahead)
-    return _sliding(given, (left, right), (size, size))
+    length = positive_length(size, "tumbling: size")
+    late = lateness("tumbling", delay, idle_after, max_ahead)
+    return Sliding((time_columns(left), time_columns(right)), length, length, *late)
 
 
 def sliding(
@@ -326,75 +328,7 @@ def sliding(
     and window_end. If `slide` is greater than `size`, rows between windows match nothing. The other
     arguments and errors are those of `within`.
     """
-    given = _Given("sliding", delay, idle_after, max_ahead)
-    return _sliding(given, (left, right), (size, slide))
-
-
-class _Given(NamedTuple):
-    """What sliding windows are asked for with, in whatever function: its name, and lateness."""
-
-    name: str
-    delay: Duration | tuple[Duration, Duration] | None
-    idle_after: Duration | None
-    max_ahead: Duration | None
-
-
-def _sliding(
-    given: _Given, columns: tuple[TimeColumns, TimeColumns], lengths: tuple[Duration, Duration]
-) -> Sliding:
-    name = given.name
-    return Sliding(
-        times=(_columns(columns[0]), _columns(columns[1])),
-        size_us=_positive(lengths[0], f"{name}: size"),
-        slide_us=_positive(lengths[1], f"{name}: slide"),
-        delays_us=_delays(given.delay, name),
-        idle_after_us=_optional(given.idle_after, f"{name}: idle_after"),
-        ahead_us=_optional(given.max_ahead, f"{name}: max_ahead"),
-    )
-
-
-def _columns(columns: TimeColumns) -> tuple[str, ...]:
-    names = check_names(columns, "a window", "within('left_time', 'right_time', upper='1 hour')")
-    if not names:
-        raise InvalidRequest("a window needs an event-time column on each side")
-    return names
-
-
-def _delays(delay: Duration | tuple[Duration, Duration] | None, name: str) -> Delays:
-    if isinstance(delay, tuple) and len(delay) != len(Side):
-        raise InvalidRequest(f"{name}: delay {delay!r} has {len(delay)} parts; give one or two")
-    left, right = delay if isinstance(delay, tuple) else (delay, delay)
-    return _optional(left, f"{name}: delay"), _optional(right, f"{name}: delay")
-
-
-def _check_lateness(
-    name: str, delays_us: Delays, idle_after_us: int | None, ahead_us: int | None
-) -> None:
-    for delay in delays_us:
-        if delay is not None and delay < 0:
-            raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
-        _check_length(f"{name}: delay", delay or 0)
-    _check_length(f"{name}: idle_after", idle_after_us or 0)
-    if idle_after_us is not None and idle_after_us <= 0:
-        raise InvalidRequest(f"{name}: idle_after {describe(idle_after_us)} must be positive")
-    _check_length(f"{name}: max_ahead", ahead_us or 0)
-    if ahead_us is not None and ahead_us < 0:
-        raise InvalidRequest(f"{name}: max_ahead {describe(ahead_us)} is negative; use 0 or more")
-
-
-def _check_length(what: str, length_us: int) -> None:
-    if abs(length_us) > INT_MAX:
-        raise InvalidRequest(
-            f"{what} {describe(length_us)} is too long: the limit is '106751991 days'; give less"
-        )
-
-
-def _optional(duration: Duration | None, what: str) -> int | None:
-    return None if duration is None else microseconds(duration, what)
-
-
-def _positive(duration: Duration, what: str) -> int:
-    length = microseconds(duration, what)
-    if length <= 0:
-        raise InvalidRequest(f"{what} {duration!r} must be positive")
-    return length
+    length = positive_length(size, "sliding: size")
+    step = positive_length(slide, "sliding: slide")
+    late = lateness("sliding", delay, idle_after, max_ahead)
+    return Sliding((time_columns(left), time_columns(right)), length, step, *late)

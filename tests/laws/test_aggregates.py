@@ -5,16 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
+from joinengine import InvalidRequest, StreamAggregate, session_windows, sliding, top, windows
 from joinengine.api.column_checks import check_type
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
+from joinengine.model.aggregation import Sessions
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
+from joinengine.model.windows import INT_MAX
 from joinengine.predicates.grouping import compile_aggregate
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
@@ -45,6 +49,9 @@ AGGREGATES = {
 }
 
 spans = st.builds(
+    lambda gap: session_windows("lt", f"{gap} us", delay="400 us"),
+    st.sampled_from([1, 20, 60, 400]),
+) | st.builds(
     lambda size, slide: windows("lt", f"{size} us", f"{slide} us", delay="400 us"),
     st.sampled_from([1, 50, 130]),
     st.sampled_from([20, 50, 130, 200]),
@@ -70,12 +77,36 @@ class OneStream(LocalQuery):
         self.run(batch, parts)
 
 
+def in_sessions(tuples, gap):
+    """(key, edges, value) of each tuple in its session, by DuckDB; there are none beyond time."""
+    rows = [row for row in tuples if row[2] is not None]
+    tuples = pa.table(dict(zip("kvt", zip(*rows, strict=True), strict=True))) if rows else None
+    if tuples is None:
+        return []
+    sql = f"""
+        with starts as (
+            select *, t - lag(t) over w >= {gap} is not false as starts
+            from (select k, v, t::hugeint as t from tuples) window w as (partition by k order by t)
+        ), numbered as (
+            select *, sum(starts::int) over (partition by k order by t) as number from starts
+        )
+        select k, min(t) over w, max(t) over w + {gap}, v from numbered
+        window w as (partition by k, number)
+    """
+    found = duckdb.sql(sql).fetchall()
+    return [(key, (start, end), value) for key, start, end, value in found if end < INT_MAX]
+
+
 def expected(tuples, window, best):
     """(key, aggregates, start, end) of each group and window, perhaps only the best."""
     found = defaultdict(lambda: defaultdict(list))
-    for key, value, time in tuples:
-        for edges in windows_of(window, time):
+    if isinstance(window.panes, Sessions):
+        for key, edges, value in in_sessions(tuples, window.panes.gap_us):
             found[edges][key].append(value)
+    else:
+        for key, value, time in tuples:
+            for edges in windows_of(window.panes, time):
+                found[edges][key].append(value)
     results = Counter()
     for edges, groups in found.items():
         lines = [
@@ -114,6 +145,18 @@ def expected(tuples, window, best):
     twice=True,
     way=DISORDERED,
 )
+@example(
+    batches=HOT,
+    window=session_windows("lt", "90 us", delay="0 us"),
+    merge_every=2,
+    aggregators=2,
+    best=None,
+    schedule={},
+    lazy=False,
+    kills={(1, "joined")},
+    twice=True,
+    way=DISORDERED,
+)
 @given(
     batches=streams(),
     window=spans,
@@ -129,6 +172,8 @@ def expected(tuples, window, best):
 def test_every_layout_adds_up(
     layout, batches, window, merge_every, aggregators, best, schedule, lazy, kills, twice, way
 ):
+    if isinstance(window.panes, Sessions):
+        best = None
     plan = StreamAggregate(
         SOURCE,
         by="lk",

@@ -17,6 +17,7 @@ from joinengine import (
     band,
     equi,
     parquet_stream,
+    session_windows,
     sliding,
     theta,
     top,
@@ -95,6 +96,9 @@ JOINS = {
     "suffixes: expected a pair of texts": {"suffixes": ("_x",)},
     "within: '1 hour' .* write for example within=within": {"within": "1 hour"},
     "within: windows.* belongs to a StreamAggregate": {"within": windows("lt", "1 s")},
+    "within: session_windows.* belongs to a StreamAggregate": {
+        "within": session_windows("lt", "1 s")
+    },
     "within: column 'x' of the right side does not exist": {
         "within": within("lt", "x", lower="0 s", delay="0 s")
     },

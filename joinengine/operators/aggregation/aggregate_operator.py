@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from joinengine.exchange.roles import Admission
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.aggregation import AggregateFunction, Stage
+from joinengine.model.aggregation import AggregateFunction, Panes, Stage
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator
@@ -144,18 +144,16 @@ class Aggregation(AggregateSpec, OneInput, Operator):
 
     def _in_words(self) -> str:
         """What is computed, by which groups, in which windows; for people."""
-        panes = self.grouping.panes
+        panes, groups = self.grouping.panes, ", ".join(self.grouping.groups)
         made = dict.fromkeys(_NOUNS[one.function] for one in self.grouping.aggregates)
-        groups = ", ".join(self.grouping.groups)
-        slides = panes.slide_us != panes.size_us
-        starts = f" starting every {describe(panes.slide_us)}" if slides else ""
+        stretches = str(panes)
+        if isinstance(panes, Panes) and panes.slide_us == panes.size_us:
+            stretches = f"windows of {describe(panes.size_us)}"
         by = f" by {groups}" if groups else ""
-        return f"{' and '.join(made)}{by}, in windows of {describe(panes.size_us)}{starts}"
+        return f"{' and '.join(made)}{by}, in {stretches}"
 
     def _grouping_text(self) -> str:
-        panes = self.grouping.panes
-        size, slide = describe(panes.size_us), describe(panes.slide_us)
-        return f"{', '.join(self.grouping.groups) or 'nothing'} in windows of {size} every {slide}"
+        return f"{', '.join(self.grouping.groups) or 'nothing'} in {self.grouping.panes}"
 
 
 def _without_work(header: TaskHeader) -> TaskHeader:
