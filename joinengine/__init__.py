@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate
     from joinengine.api.joins import StreamJoin
     from joinengine.api.writer import JoinWriter
-    from joinengine.model.aggregation import session_windows, top, windows
+    from joinengine.model.aggregation import last, session_windows, top, windows
     from joinengine.model.conditions import band, equi, theta
     from joinengine.model.errors import (
         CheckpointMismatch,
@@ -52,6 +52,7 @@ _HOMES = {
     "awaitAnyTermination": "spark.query.active",
     "band": "model.conditions",
     "equi": "model.conditions",
+    "last": "model.aggregation",
     "parquet_stream": "spark.sources.inputs",
     "session": "spark.session.session",
     "session_windows": "model.aggregation",
@@ -80,6 +81,7 @@ __all__ = [
     "band",
     "equi",
     "kafka_stream",
+    "last",
     "parquet_stream",
     "session",
     "session_windows",

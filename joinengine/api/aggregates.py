@@ -14,12 +14,12 @@ from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Hash, LayoutChoice, choose
-from joinengine.layouts.layout import check_aggregates
 from joinengine.model.aggregation import (
     Aggregate,
     AggregateFunction,
     EventTime,
     Grouping,
+    Last,
     Panes,
     Sessions,
     Stage,
@@ -35,7 +35,8 @@ from joinengine.model.keys import Side
 from joinengine.model.lateness import Lateness
 from joinengine.model.query import WINDOW_END, FromOperator, FromSource
 from joinengine.model.windows import Sliding
-from joinengine.operators import Aggregation
+from joinengine.operators import Aggregation, Running
+from joinengine.operators.base import LayoutPolicy
 from joinengine.predicates.grouping import compile_aggregate, partial_schema
 from joinengine.predicates.sketching import bound_names, sketch_schema
 from joinengine.spark.session import session
@@ -48,10 +49,10 @@ class StreamAggregate(StreamQuery):
     `by`: the grouping columns; NULL is a group. If empty, all rows form one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
     expression.
-    `window`: `windows(...)` or `session_windows(...)`. If not given: the windows of the source,
-    which must then be a tumbling or sliding join.
+    `window`: `windows(...)`, `session_windows(...)` or `last(...)`. If not given: the windows of
+    the source, which must then be a tumbling or sliding join.
     `top`: keep only the groups with the greatest values of each window.
-    `layout`: chooses the instance that adds up a row.
+    `layout`: chooses the instance that adds up a row. If not given: `pkg`; for `last`: `hash`.
     `instances`: the number of instances that add up rows. If not given: one per core.
     `aggregators`: the number of instances that merge their partial results. If not given: as many
     as `instances`.
@@ -73,7 +74,7 @@ class StreamAggregate(StreamQuery):
         aggregates: Mapping[str, str],
         window: Windows | None = None,
         top: Top | None = None,
-        layout: str | LayoutChoice = "pkg",
+        layout: str | LayoutChoice | None = None,
         instances: int | None = None,
         aggregators: int | None = None,
         merge_every: int = 1,
@@ -86,20 +87,19 @@ class StreamAggregate(StreamQuery):
                 )
         self._source = source
         self._schema = schema_of_side(source)
-        self._choice = choose(layout)
+        _check_kinds(aggregates, window, top)
+        runs = window is not None and isinstance(window.panes, Last)
+        self._choice = choose(("hash" if runs else "pkg") if layout is None else layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
         self._aggregators = self._instances if aggregators is None else aggregators
         self._merges_sized = self._is_sized or aggregators is not None
-        for name, number in (("aggregators", self._aggregators), ("merge_every", merge_every)):
-            if check_count(number, name) < 1:
-                raise InvalidRequest(f"{name}: expected at least 1, found {number}")
+        _check_merging(aggregators, merge_every, runs=runs)
         self._merge_every = merge_every
         exact = session.case_sensitive()
         fields = _groups(by, self._schema, exact=exact)
         groups = tuple(field.name for field in fields)
-        _check_kinds(aggregates, window, top)
         self._choice.check(Equi(groups, groups), self._instances)
-        check_aggregates(self._choice)
+        LayoutPolicy(divides=not runs).check(self._choice)
         self._time, panes = self._settled(window)
         zone, columns = session.zone(), list[tuple[Side, str]]()
         compiled = [
@@ -133,10 +133,10 @@ class StreamAggregate(StreamQuery):
             raise InvalidRequest(
                 f"top: expected one of the aggregates {', '.join(names)}, found {top.by!r}"
             )
-        if isinstance(self._grouping.panes, Sessions):
+        if not isinstance(self._grouping.panes, Panes):
             raise InvalidRequest(
-                "top: sessions of different groups begin and end at different times, so there are "
-                "no greatest groups of a session. Leave top out, or use windows(..)"
+                f"top: there are no greatest groups of {self._grouping.panes}, which are other "
+                f"times for each group. Leave top out, or use windows(..)"
             )
         if top.error is not None:
             self._check_sketch(groups)
@@ -156,7 +156,7 @@ class StreamAggregate(StreamQuery):
                 f"{kind}"
             )
 
-    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes | Sessions]:
+    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes | Sessions | Last]:
         """The columns of event time, and the windows over it."""
         if window is None:
             found = _window_of(self._source)
@@ -191,6 +191,8 @@ class StreamAggregate(StreamQuery):
     def _flat(self) -> tuple[list[Any], list[Source]]:
         source = self._source
         before, sources = source._flat() if isinstance(source, StreamJoin) else ([], [source])
+        if isinstance(self._grouping.panes, Last):
+            return [*before, _StageNode(self, Stage.RUNNING)], sources
         stages = [Stage.PARTIAL, Stage.MERGE]
         if self._grouping.top is not None and not self._is_sketched:
             stages.append(Stage.TOP)
@@ -209,14 +211,16 @@ class _StageNode:
 
     @property
     def _choice(self) -> LayoutChoice:
-        return self.whole._choice if self.stage is Stage.PARTIAL else Hash()
+        return self.whole._choice if self.stage.is_first else Hash()
 
     @property
     def _is_sized(self) -> bool:
         whole = self.whole
-        return whole._is_sized if self.stage is Stage.PARTIAL else whole._merges_sized
+        return whole._is_sized if self.stage.is_first else whole._merges_sized
 
-    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Aggregation:
+    def _spec(
+        self, number: int, index: dict[int, int], sources: list[Source]
+    ) -> Aggregation | Running:
         whole, source = self.whole, self.whole._source
         grouping = whole._grouping
         if self.stage is Stage.TOP:  # its input is whole windows
@@ -224,16 +228,17 @@ class _StageNode:
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
         parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
         first = FromOperator(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
-        taken = {Stage.PARTIAL: whole._schema, Stage.MERGE: parts, Stage.TOP: whole._results}
-        return Aggregation(
+        taken = {Stage.MERGE: parts, Stage.TOP: whole._results}
+        made = Running if self.stage is Stage.RUNNING else Aggregation
+        return made(
             index=number,
             stage=self.stage,
             grouping=grouping,
             window=whole._time,
-            inputs=(first if self.stage is Stage.PARTIAL else FromOperator(number - 1),),
-            schemas=(taken[self.stage],),
+            inputs=(first if self.stage.is_first else FromOperator(number - 1),),
+            schemas=(taken.get(self.stage, whole._schema),),
             output_schema=parts if self.stage is Stage.PARTIAL else whole._results,
-            instances=whole._instances if self.stage is Stage.PARTIAL else whole._aggregators,
+            instances=whole._instances if self.stage.is_first else whole._aggregators,
             merge_every=whole._merge_every,
         )
 
@@ -263,6 +268,20 @@ def _check_kinds(aggregates: Any, window: Any, best: Any) -> None:
     for name, text in aggregates.items():
         check_text(name, "aggregates: a name", "{'n': 'count(*)'}")
         check_text(text, f"aggregates: {name}", "'sum(x)'")
+
+
+def _check_merging(aggregators: int | None, merge_every: int, *, runs: bool) -> None:
+    """Refuse impossible numbers; `runs`: there are no partial results."""
+    given = {"merge_every": merge_every}
+    if aggregators is not None:
+        given["aggregators"] = aggregators
+    for name, number in given.items():
+        if check_count(number, name) < 1:
+            raise InvalidRequest(f"{name}: expected at least 1, found {number}")
+    if runs and (aggregators is not None or merge_every != 1):
+        raise InvalidRequest(
+            "aggregators, merge_every: last(..) has no partial results to merge; leave both out"
+        )
 
 
 def _window_of(source: Source | StreamJoin) -> Sliding | None:

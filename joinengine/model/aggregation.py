@@ -161,6 +161,17 @@ class Sessions:
         return f"sessions with gaps of {describe(self.gap_us)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Last:
+    """For each tuple: it, and the `rows` - 1 tuples of its group that precede it in event time."""
+
+    rows: int
+    function: ClassVar[str] = "last"
+
+    def __str__(self) -> str:
+        return f"the last {self.rows} rows up to each"
+
+
 def time_before(watermark: float) -> int:
     """The last 64-bit time that is not above a watermark."""
     if math.isinf(watermark):
@@ -170,10 +181,10 @@ def time_before(watermark: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What the windows of an aggregate are, over event time; see `windows`, `session_windows`."""
+    """What an aggregate is over, in event time; see `windows`, `session_windows` and `last`."""
 
     times: tuple[str, ...]
-    panes: Panes | Sessions
+    panes: Panes | Sessions | Last
     late: Lateness
 
 
@@ -222,6 +233,29 @@ def session_windows(
     return Windows(time_columns(time), Sessions(length), late)
 
 
+def last(
+    time: TimeColumns,
+    rows: int,
+    *,
+    delay: Duration | None = None,
+    idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
+) -> Windows:
+    """For each row, the last `rows` rows of its group up to it, by event time; each is a result.
+
+    This is SQL's ROWS BETWEEN rows - 1 PRECEDING AND CURRENT ROW. Rows of one time are ordered by
+    the columns that the aggregates use.
+    `time`, `delay`, `idle_after`, `max_ahead` and errors: as in `windows`.
+
+    >>> print(last("ts", rows=100).panes)
+    the last 100 rows up to each
+    """
+    if check_count(rows, "last: rows") < 1:
+        raise InvalidRequest(f"last: rows {rows} must be at least 1")
+    late = lateness("last", delay, idle_after, max_ahead)
+    return Windows(time_columns(time), Last(rows), late)
+
+
 def top(k: int, *, by: str, error: float | None = None) -> Top:
     """Keep the `k` groups of each window with the greatest values of the aggregate `by`.
 
@@ -245,14 +279,23 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
 class Stage(Enum):
     """The stages of an aggregation, each an operator; TOP exists only if `top` is given.
 
+    RUNNING stands alone, for `last`. Otherwise, a query has the others:
+
     PARTIAL  the instances of the layout add tuples up, and pass partial results on now and then.
     MERGE    aggregators, chosen by the hash of the group, add these results up, window by window.
     TOP      one instance for each window takes the greatest groups of all aggregators.
+    RUNNING  the instance of a group adds up the last tuples before each of its tuples.
     """
 
     PARTIAL = "partial"
     MERGE = "merge"
     TOP = "top"
+    RUNNING = "running"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it gets the tuples of the source."""
+        return self in (Stage.PARTIAL, Stage.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +307,7 @@ class Grouping:
 
     groups: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    panes: Panes | Sessions
+    panes: Panes | Sessions | Last
     columns: tuple[str, ...]
     top: Top | None = None
     zone: str = "UTC"
@@ -273,6 +316,11 @@ class Grouping:
     def places(self) -> tuple[str, ...]:
         """The names of the groups in partial results, where names of users could be ours too."""
         return tuple(f"g{number}" for number in range(len(self.groups)))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of `columns` in expressions."""
+        return tuple(f"c{number}" for number in range(len(self.columns)))
 
     @property
     def edges(self) -> tuple[str, ...]:

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from joinengine.operators.aggregation.aggregate_operator import Aggregation
+from joinengine.operators.aggregation.running_operator import Running
 from joinengine.operators.base import Operator
 from joinengine.operators.join.join_operator import Join
 
 #: To add an operator: a folder, and a line here. The laws run over this table.
-OPERATORS: Mapping[str, type[Operator]] = {"join": Join, "aggregation": Aggregation}
+OPERATORS: Mapping[str, type[Operator]] = {
+    "join": Join,
+    "aggregation": Aggregation,
+    "running": Running,
+}
 
-__all__ = ["OPERATORS", "Aggregation", "Join", "Operator"]
+__all__ = ["OPERATORS", "Aggregation", "Join", "Operator", "Running"]

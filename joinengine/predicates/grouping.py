@@ -27,6 +27,7 @@ from joinengine.model.aggregation import (
     Aggregate,
     AggregateFunction,
     Grouping,
+    Last,
     Sessions,
     partial_fields,
 )
@@ -115,7 +116,7 @@ def _arrow_type(select: str, reading: Translation) -> pa.DataType:
     plain = {
         f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
     }
-    found = _query(f"{select} from parts", reading.empty(), reading.zone)
+    found = query_parts(f"{select} from parts", reading.empty(), reading.zone)
     return plain.get(select, found.schema.field(0).type)
 
 
@@ -141,12 +142,9 @@ def _decimal(name: str) -> pa.DataType:
 
 def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.Table:
     """Tuples, and (n,) the time of each -> partial results, one for each group and pane."""
-    arrays = [pa.array(grouping.panes.pane_of(times)), pa.array(times)]
-    arrays += [tuples.column(name) for name in grouping.groups]
-    names = [PANE, BEGINNING, *grouping.places]
-    needed = [tuples.column(name) for name in grouping.columns]
-    arrays += [array.cast(evaluated_type(array.type)) for array in needed]
-    names += [f"c{i}" for i in range(len(grouping.columns))]
+    assert not isinstance(grouping.panes, Last)
+    edges = {PANE: pa.array(grouping.panes.pane_of(times)), BEGINNING: pa.array(times)}
+    table = pa.table(edges | evaluated_columns(grouping, tuples))
     sums = list[str]()
     for number, one in enumerate(grouping.aggregates):
         value = "*" if one.sql is None else one.sql
@@ -158,13 +156,22 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
             sums.append(f"count({value}) as n{number}")
     keys = ", ".join([*grouping.places, *grouping.edges])
     sql = f"select {', '.join([keys, *sums])} from {_parts(grouping)} group by {keys}"
-    return _query(sql, pa.table(arrays, names=names), grouping.zone)
+    return query_parts(sql, table, grouping.zone)
+
+
+def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The groups and the inputs of expressions, by their places, in types that SQL computes in."""
+    groups = zip(grouping.places, map(tuples.column, grouping.groups), strict=True)
+    inputs = zip(grouping.inputs, map(tuples.column, grouping.columns), strict=True)
+    return dict(groups) | {name: one.cast(evaluated_type(one.type)) for name, one in inputs}
 
 
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
     """Partial results -> fewer of them: one for each group and pane."""
     keys = [*grouping.places, *grouping.edges]
-    return _query(f"select {_sums(grouping, keys)} from {_parts(grouping)} group by all", parts)
+    return query_parts(
+        f"select {_sums(grouping, keys)} from {_parts(grouping)} group by all", parts
+    )
 
 
 def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
@@ -180,7 +187,7 @@ def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
     sums = _sums(grouping, [*groups, *grouping.edges])
     whole = f"(select *, {PANE} as own_end from {near})"
     whole = _parts(grouping, whole)
-    return _query(f"select {sums} from {whole} where own_end <= {until} group by all", parts)
+    return query_parts(f"select {sums} from {whole} where own_end <= {until} group by all", parts)
 
 
 def _sums(grouping: Grouping, keys: Sequence[str]) -> str:
@@ -230,7 +237,7 @@ def finish(
     columns += [f"cast({edge} as bigint) as w{place}" for place, edge in enumerate(window)]
     keys = [*groups, *(edge for edge in window if isinstance(edge, str))]
     by = f" group by {', '.join(keys)}" if keys else ""
-    found = _query(f"select {', '.join(columns)} from parts{by}", parts)
+    found = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
     found = found.rename_columns(schema.names).cast(schema)
     return found if grouping.top is None else greatest(grouping, found)
 
@@ -245,7 +252,7 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
     order = ", ".join([f"{plain[top.by]} desc nulls last", *groups])
     rank = f"row_number() over (partition by {plain[WINDOW_END]} order by {order})"
     parts = results.rename_columns(list(plain.values()))
-    found = _query(f"select * from parts qualify {rank} <= {top.k}", parts)
+    found = query_parts(f"select * from parts qualify {rank} <= {top.k}", parts)
     return found.rename_columns(names).cast(results.schema)
 
 
@@ -257,7 +264,8 @@ def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
     return f"cast(sum({name}) as {sums or 'bigint'})"
 
 
-def _query(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
+def query_parts(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
+    """The result of a query over the table `parts`. Raises JoinEngineError if values overflow."""
     here = engine(zone)
     here.register("parts", parts)
     try:

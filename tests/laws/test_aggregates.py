@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine import InvalidRequest, StreamAggregate, session_windows, sliding, top, windows
+from joinengine import InvalidRequest, StreamAggregate, last, session_windows, sliding, top, windows
 from joinengine.api.column_checks import check_type
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
@@ -38,6 +38,7 @@ from tests.laws.cases import (
 )
 
 ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
+WHOLE = [name for name in ADDING if LAYOUTS[name].keeps_keys_whole]
 SOURCE = Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT))
 AGGREGATES = {
     "n": "count(*)",
@@ -199,6 +200,90 @@ def test_every_layout_adds_up(
         tuples = [row for left, _ in batches for row in left]
         assert query.output() == expected(tuples, window, best)
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
+
+
+def expected_running(tuples, rows):
+    """The results of each tuple with a time, by SQL's window over rows."""
+    tuples = [row for row in tuples if row[2] is not None]
+    if not tuples:
+        return Counter()
+    tuples = pa.table(dict(zip("kvt", zip(*tuples, strict=True), strict=True)))
+    sql = f"""
+        select k, count(*) over w, count(k) over w, (sum(v * 2) over w)::bigint, avg(v) over w,
+        min(v) over w, max(v) over w, min(t) over w, t from tuples window w as (
+            partition by k order by t, k, v rows between {rows - 1} preceding and current row
+        )
+    """
+    return Counter(duckdb.sql(sql).fetchall())
+
+
+@pytest.mark.usefixtures("acting")
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(n, marks=() if n in ("mixed", "lptf") else pytest.mark.slow) for n in WHOLE],
+)
+@relaxed
+@example(
+    batches=HOT,
+    rows=4,
+    delay="0 us",
+    schedule={},
+    lazy=False,
+    kills={(1, "joined")},
+    twice=True,
+    way=DISORDERED,
+)
+@given(
+    batches=streams(),
+    rows=st.sampled_from([1, 2, 5, 1000]),
+    delay=st.just("400 us"),
+    schedule=st.dictionaries(
+        st.integers(1, 6),
+        st.lists(
+            st.builds(
+                Relayout, st.none() | st.sampled_from(WHOLE).map(CHOICES.get), st.integers(1, 7)
+            ),
+            min_size=1,
+            max_size=2,
+        ),
+        max_size=3,
+    ),
+    lazy=st.booleans(),
+    kills=kills,
+    twice=st.booleans(),
+    way=ways,
+)
+def test_the_last_rows_up_to_each(layout, batches, rows, delay, schedule, lazy, kills, twice, way):
+    plan = StreamAggregate(
+        SOURCE,
+        by="lk",
+        aggregates=AGGREGATES,
+        window=last("lt", rows=rows, delay=delay),
+        layout=CHOICES[layout],
+        instances=3,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        query = OneStream(
+            folder,
+            plan.query(),
+            layout,
+            choices=[node._choice for node in plan._flat()[0]],
+            jobs=InlineJobs(twice=twice, **way),
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        assert query.output() == expected_running([r for left, _ in batches for r in left], rows)
+        assert query.state.shelves.is_empty
+
+
+def test_no_switch_divides_a_key_of_which_the_last_rows_are_asked(tmp_path):
+    plan = StreamAggregate(
+        SOURCE, by="lk", aggregates=AGGREGATES, window=last("lt", 3, delay="0 s"), instances=3
+    )
+    switch = Settings(schedule={1: [Relayout(CHOICES["w-choices"])]})
+    with pytest.raises(InvalidRequest, match="layout w-choices may divide the rows of a key"):
+        OneStream(tmp_path, plan.query(), "hash", settings=switch)
 
 
 @pytest.mark.parametrize("text", ["sum(*)", "sum()", "avg(*)", "min(*)", "max()", "count(lk, lv)"])

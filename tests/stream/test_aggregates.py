@@ -11,6 +11,7 @@ from joinengine import (
     StreamAggregate,
     StreamJoin,
     equi,
+    last,
     session_windows,
     sliding,
     top,
@@ -118,43 +119,6 @@ def test_results_leave_while_the_stream_goes_on(spark, folders, tmp_path):
     found = found_in(tmp_path / "out")
     assert not found - everything
     assert everything.total() - found.total() == 1
-
-
-def sessions_sql(source, by, gap_us, aggregates):
-    columns = ", ".join(f"{text} as {name}" for name, text in aggregates.items())
-    return f"""
-        with timed as (select *, epoch_us(i_ts) as t from {source}),
-        begun as (
-            select *, t - lag(t) over w >= {gap_us} is not false as begins
-            from timed window w as (partition by {by} order by t)
-        ),
-        numbered as (
-            select *, sum(begins::int) over (partition by {by} order by t) as number from begun
-        )
-        select {by}, {columns}, make_timestamptz(min(t)) as window_start,
-        make_timestamptz(max(t) + {gap_us}) as window_end from numbered group by {by}, number"""
-
-
-@pytest.mark.usefixtures("exchange")
-def test_sessions_leave_when_they_are_over(spark, folders, tmp_path):
-    """Those that the watermark has passed are results; the others wait for rows to come."""
-    for _ in range(3):
-        folders.add()
-    (_, items) = streams(spark, folders)
-    counted = StreamAggregate(
-        items,
-        by=["buyer", "sold"],
-        aggregates=AGGREGATES,
-        window=session_windows("i_ts", gap="1500 ms", delay="0 s"),
-        layout="shuffle",
-        instances=3,
-    )
-    run(counted, tmp_path)
-    source = tables(folders)[1]
-    sessions = sessions_sql(source, "buyer, sold", 1_500_000, AGGREGATES)
-    over = f"from ({sessions}) where window_end <= (select max(i_ts) from {source})"
-    assert oracle(sessions).total() > oracle(over).total() > 10
-    same(tmp_path / "out", over)
 
 
 @pytest.mark.usefixtures("exchange")
@@ -325,9 +289,21 @@ REFUSED = {
         "top": top(3, by="m", error=0.1),
         "aggregates": {"m": "sum(amount)"},
     },
-    "no greatest groups of a session": {
+    "no greatest groups of sessions with gaps of 1 s": {
         "window": session_windows("i_ts", gap="1 s", delay="0 s"),
         "top": top(3, by="n"),
+    },
+    "no greatest groups of the last 9 rows": {
+        "window": last("i_ts", 9, delay="0 s"),
+        "top": top(3, by="n"),
+    },
+    "layout pkg may divide the rows of a key": {
+        "window": last("i_ts", 9, delay="0 s"),
+        "layout": "pkg",
+    },
+    "has no partial results to merge": {
+        "window": last("i_ts", 9, delay="0 s"),
+        "merge_every": 2,
     },
     "amount is decimal": {"by": "amount", "top": top(3, by="n", error=0.1)},
     "ambiguous column names": {"aggregates": {"buyer": "count(*)"}},
@@ -359,3 +335,6 @@ def test_the_plan_says_what_is_added_up(items):
     apart = SETTINGS | {"window": session_windows("i_ts", gap="1 s", delay="0 s")}
     plan = StreamAggregate(items, **apart).explain()
     assert "counts by buyer, in sessions with gaps of 1 s" in plan
+    apart = SETTINGS | {"window": last("i_ts", rows=5, delay="0 s")}
+    plan = StreamAggregate(items, **apart).explain()
+    assert "counts by buyer, in the last 5 rows up to each" in plan

@@ -16,6 +16,7 @@ from joinengine import (
     StreamJoin,
     band,
     equi,
+    last,
     parquet_stream,
     session_windows,
     sliding,
@@ -99,6 +100,7 @@ JOINS = {
     "within: session_windows.* belongs to a StreamAggregate": {
         "within": session_windows("lt", "1 s")
     },
+    "within: last.* belongs to a StreamAggregate": {"within": last("lt", 9)},
     "within: column 'x' of the right side does not exist": {
         "within": within("lt", "x", lower="0 s", delay="0 s")
     },

@@ -32,7 +32,7 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between, sort_order
 from joinengine.kernels.watch_numbers import in_order, word_of_time
-from joinengine.model.aggregation import BEGINNING, PANE, Panes, Sessions, Stage, time_before
+from joinengine.model.aggregation import BEGINNING, PANE, Last, Panes, Sessions, Stage, time_before
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END
 from joinengine.model.windows import INT_MAX, INT_MIN
@@ -81,8 +81,15 @@ class PartsShelf(Shelf):
     @override
     def span_us(self) -> int:
         """Partial results live as long as a window, those of sessions for a gap at least."""
-        panes = self.spec.grouping.panes
+        panes = self.panes
         return panes.gap_us if isinstance(panes, Sessions) else panes.size_us
+
+    @property
+    def panes(self) -> Panes | Sessions:
+        """The panes of partial results."""
+        found = self.spec.grouping.panes
+        assert not isinstance(found, Last)
+        return found
 
     @override
     def schema(self, side: Side) -> pa.Schema:
@@ -122,7 +129,7 @@ class _Worker:
             if self._spec.stage is Stage.PARTIAL:
                 self._pass_on(instance, spine, self._added(instance, arrived))
             else:
-                panes = self._spec.grouping.panes
+                panes = self._shelf.panes
                 if isinstance(panes, Sessions):
                     spine = self._close_sessions(instance, spine)
                 else:
@@ -243,7 +250,7 @@ def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
 
     Only the range of panes of a run is known, so the window may turn out to hold none.
     """
-    panes, ends = spec.grouping.panes, [math.inf]
+    panes, ends = PartsShelf(spec).panes, [math.inf]
     if closed == math.inf:
         return math.inf
     for run in runs:
