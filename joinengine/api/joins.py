@@ -23,6 +23,7 @@ from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import Duration
 from joinengine.model.query import (
     FromOperator,
     FromSource,
@@ -47,6 +48,8 @@ class StreamJoin(StreamQuery):
     sides have. Each of these names is one output column.
     `within`: the window: `within(...)`, `tumbling(...)` or `sliding(...)`. None keeps all rows for
     ever.
+    `keep`: in place of `within`, how long a row waits for partners, in event time: one value, or
+    (left, right), None being for ever. Both inputs need `withWatermark`.
     `how`: inner, left, right, full, left_semi or left_anti, or another of Spark's names for them.
     A row without a partner becomes a result when its window has closed.
     `where`: a predicate over both sides that a pair must also fulfil. If both sides have a column,
@@ -68,6 +71,7 @@ class StreamJoin(StreamQuery):
         *,
         on: Condition | Columns | Sequence[Condition],
         within: Window | None = None,
+        keep: Duration | tuple[Duration | None, Duration | None] | None = None,
         how: str = "inner",
         where: str | None = None,
         left_where: str | None = None,
@@ -95,6 +99,8 @@ class StreamJoin(StreamQuery):
             check_filter(text, side, self._schemas[side], zone, exact=exact)
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
+        if keep is not None:
+            within = checks.kept(keep, within, self._sides)
         checks.check_kind(within)
         self._window = None if within is None else self._settle(within)
         check_type(self._how, self._window, self._table)

@@ -80,6 +80,35 @@ def test_other_streaming_sources(spark, folders, tmp_path):
     same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between 0 and 5e6"))
 
 
+def test_rows_that_are_kept_for_a_time(spark, folders, tmp_path):
+    """The event times of both kinds of streams are known by their watermarks."""
+    left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
+    right = parquet_stream(spark, folders.items, rows_per_interval=120)
+    timed = right.withWatermark("i_ts", "10 seconds")
+    on = {"on": equi("id", "order_id"), "instances": 3}
+    joined = StreamJoin(left, timed, keep=("2 seconds", "1 second"), **on)
+    run(joined, tmp_path)
+    lead = "epoch_us(i_ts) - epoch_us(o_ts)"
+    same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between -1e6 and 2e6"))
+    (half,) = StreamJoin(left, timed, keep=(None, "1 minute"), **on).query().operators
+    assert half.window == within("o_ts", "i_ts", lower="-1 minute", delay=("10 s", "10 s"))
+    (whole,) = StreamJoin(left, timed, keep="1 minute", how="full", **on).query().operators
+    assert (whole.window.lower_us, whole.window.upper_us) == (-60_000_000, 60_000_000)
+    for wrong, message in {
+        (
+            right,
+            "1 minute",
+            None,
+        ): "keep: expected one event time of the right input, .* found none",
+        (timed, "0 s", None): "keep '0 s' must be positive",
+        (timed, (None, None), None): "neither lower nor upper",
+        (timed, "1 minute", half.window): "give one of the two",
+    }.items():
+        other, keep, window = wrong
+        with pytest.raises(InvalidRequest, match=message):
+            StreamJoin(left, other, keep=keep, within=window, **on)
+
+
 def test_rate_source(spark, tmp_path):
     """A stream that never ends is stopped in the middle: its results so far are right."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()
