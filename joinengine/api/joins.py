@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from joinengine.api import checks
 from joinengine.api.column_checks import (
+    check_cap,
     check_condition,
     check_filter,
     check_predicate,
@@ -61,6 +62,9 @@ class StreamJoin(StreamQuery):
     `instances`: the number of logical workers. If not given: one per core; an existing checkpoint
     keeps a greater number.
 
+    `max_pairs_per_key`: the most pairs of a key that the rows of a side make in a batch, at an
+    instance. Further pairs are left out and counted. None: no pair is.
+
     Raises InvalidRequest for arguments that cannot be served, before anything runs.
     """
 
@@ -79,6 +83,7 @@ class StreamJoin(StreamQuery):
         suffixes: tuple[str, str] | None = None,
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
+        max_pairs_per_key: int | None = None,
     ) -> None:
         self._sides = (left, right)
         for side in self._sides:
@@ -104,6 +109,7 @@ class StreamJoin(StreamQuery):
         checks.check_kind(within)
         self._window = None if within is None else self._settle(within)
         check_type(self._how, self._window, self._table)
+        self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
         self._output = output_columns(
             self._schemas, self._condition, suffixes, self._how, self._window
         )
@@ -140,6 +146,7 @@ class StreamJoin(StreamQuery):
             predicate=self._predicate,
             filters=(self._filters[0], self._filters[1]),
             table=self._table,
+            max_pairs=self._max_pairs,
         )
 
     def _output_schema(self) -> pa.Schema:

@@ -109,6 +109,23 @@ def test_rows_that_are_kept_for_a_time(spark, folders, tmp_path):
             StreamJoin(left, other, keep=keep, within=window, **on)
 
 
+def test_pairs_that_are_left_out_are_counted_and_warned_of(spark, folders, tmp_path, caplog):
+    left, right = streams(spark, folders)
+    few = left.withColumn("k", "id % 3"), right.withColumn("k", "order_id % 3")
+    joined = StreamJoin(*few, on="k", max_pairs_per_key=100, instances=2)
+    query = run(joined, tmp_path)
+    whole = oracle(pairs(folders, "id % 3 = order_id % 3")).total()
+    found = found_in(tmp_path / "out").total()
+    left_out = sum(query.metrics().column("capped_pairs").to_pylist())
+    assert 0 < found
+    assert found + left_out == whole
+    said = [one.getMessage() for one in caplog.records if "max_pairs_per_key" in one.getMessage()]
+    assert len(said) == 2
+    assert "of which max_pairs_per_key left out" in said[0]
+    assert f"in total, max_pairs_per_key left out {left_out:,} pairs" in said[1]
+    assert "at most 100 pairs of a key" in joined.explain()
+
+
 def test_rate_source(spark, tmp_path):
     """A stream that never ends is stopped in the middle: its results so far are right."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()
