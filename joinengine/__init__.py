@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from joinengine.api.joins import StreamJoin
     from joinengine.api.latest import latest
     from joinengine.api.writer import JoinWriter
-    from joinengine.model.aggregation import top, windows
+    from joinengine.model.aggregation import last, session_windows, top, windows
     from joinengine.model.conditions import asof, band, equi, theta
     from joinengine.model.errors import (
         CheckpointMismatch,
@@ -54,9 +54,11 @@ _HOMES = {
     "awaitAnyTermination": "spark.query.active",
     "band": "model.conditions",
     "equi": "model.conditions",
+    "last": "model.aggregation",
     "latest": "api.latest",
     "parquet_stream": "spark.sources.inputs",
     "session": "spark.session.session",
+    "session_windows": "model.aggregation",
     "sliding": "model.windows",
     "theta": "model.conditions",
     "top": "model.aggregation",
@@ -83,9 +85,11 @@ __all__ = [
     "band",
     "equi",
     "kafka_stream",
+    "last",
     "latest",
     "parquet_stream",
     "session",
+    "session_windows",
     "sliding",
     "theta",
     "top",

@@ -14,13 +14,14 @@ from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Hash, LayoutChoice, choose
-from joinengine.layouts.layout import check_aggregates
 from joinengine.model.aggregation import (
     Aggregate,
     AggregateFunction,
     EventTime,
     Grouping,
+    Last,
     Panes,
+    Sessions,
     Stage,
     Top,
     Windows,
@@ -31,9 +32,11 @@ from joinengine.model.columns import require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import Lateness
 from joinengine.model.query import WINDOW_END, FromOperator, FromSource
 from joinengine.model.windows import Sliding
-from joinengine.operators import Aggregation
+from joinengine.operators import Aggregation, Running
+from joinengine.operators.base import LayoutPolicy
 from joinengine.predicates.grouping import compile_aggregate, partial_schema
 from joinengine.predicates.sketching import bound_names, sketch_schema
 from joinengine.spark.session import session
@@ -46,10 +49,10 @@ class StreamAggregate(StreamQuery):
     `by`: the grouping columns; NULL is a group. If empty, all rows form one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
     expression.
-    `window`: `windows(...)`. If not given: the windows of the source, which must then be a tumbling
-    or sliding join.
+    `window`: `windows(...)`, `session_windows(...)` or `last(...)`. If not given: the windows of
+    the source, which must then be a tumbling or sliding join.
     `top`: keep only the groups with the greatest values of each window.
-    `layout`: chooses the instance that adds up a row.
+    `layout`: chooses the instance that adds up a row. If not given: `pkg`; for `last`: `hash`.
     `instances`: the number of instances that add up rows. If not given: one per core.
     `aggregators`: the number of instances that merge their partial results. If not given: as many
     as `instances`.
@@ -71,7 +74,7 @@ class StreamAggregate(StreamQuery):
         aggregates: Mapping[str, str],
         window: Windows | None = None,
         top: Top | None = None,
-        layout: str | LayoutChoice = "pkg",
+        layout: str | LayoutChoice | None = None,
         instances: int | None = None,
         aggregators: int | None = None,
         merge_every: int = 1,
@@ -84,20 +87,19 @@ class StreamAggregate(StreamQuery):
                 )
         self._source = source
         self._schema = schema_of_side(source)
-        self._choice = choose(layout)
+        _check_kinds(aggregates, window, top)
+        runs = window is not None and isinstance(window.panes, Last)
+        self._choice = choose(("hash" if runs else "pkg") if layout is None else layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
         self._aggregators = self._instances if aggregators is None else aggregators
         self._merges_sized = self._is_sized or aggregators is not None
-        for name, number in (("aggregators", self._aggregators), ("merge_every", merge_every)):
-            if check_count(number, name) < 1:
-                raise InvalidRequest(f"{name}: expected at least 1, found {number}")
+        _check_merging(aggregators, merge_every, runs=runs)
         self._merge_every = merge_every
         exact = session.case_sensitive()
         fields = _groups(by, self._schema, exact=exact)
         groups = tuple(field.name for field in fields)
-        _check_kinds(aggregates, window, top)
         self._choice.check(Equi(groups, groups), self._instances)
-        check_aggregates(self._choice)
+        LayoutPolicy(divides=not runs).check(self._choice)
         self._time, panes = self._settled(window)
         zone, columns = session.zone(), list[tuple[Side, str]]()
         compiled = [
@@ -111,12 +113,9 @@ class StreamAggregate(StreamQuery):
         self._grouping = Grouping(
             groups, tuple(compiled), panes, tuple(name for _, name in columns), top, zone
         )
-        if top is not None and top.by not in aggregates:
-            raise InvalidRequest(
-                f"top: expected one of the aggregates {', '.join(aggregates)}, found {top.by!r}"
-            )
+        if top is not None:
+            self._check_top(top, fields)
         if top is not None and top.error is not None:
-            self._check_sketch(fields)
             low, high = bound_names(top)
             count = AggregateFunction.COUNT
             compiled += [Aggregate(name, count, None, pa.int64()) for name in (low, high)]
@@ -127,6 +126,20 @@ class StreamAggregate(StreamQuery):
     @property
     def _is_sketched(self) -> bool:
         return self._grouping.top is not None and self._grouping.top.error is not None
+
+    def _check_top(self, top: Top, groups: Sequence[pa.Field]) -> None:
+        names = [one.name for one in self._grouping.aggregates]
+        if top.by not in names:
+            raise InvalidRequest(
+                f"top: expected one of the aggregates {', '.join(names)}, found {top.by!r}"
+            )
+        if not isinstance(self._grouping.panes, Panes):
+            raise InvalidRequest(
+                f"top: there are no greatest groups of {self._grouping.panes}, which are other "
+                f"times for each group. Leave top out, or use windows(..)"
+            )
+        if top.error is not None:
+            self._check_sketch(groups)
 
     def _check_sketch(self, groups: Sequence[pa.Field]) -> None:
         asked = [(one.function, one.sql) for one in self._grouping.aggregates]
@@ -143,7 +156,7 @@ class StreamAggregate(StreamQuery):
                 f"{kind}"
             )
 
-    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes]:
+    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes | Sessions | Last]:
         """The columns of event time, and the windows over it."""
         if window is None:
             found = _window_of(self._source)
@@ -154,29 +167,32 @@ class StreamAggregate(StreamQuery):
                 )
             columns: tuple[str, ...] = (WINDOW_END,)
             panes = Panes(found.size_us, found.slide_us, given=True)
-            window = Windows(columns, found.size_us, found.slide_us)
+            window = Windows(columns, panes, Lateness())
         else:
-            check_slide("windows", window.size_us, window.slide_us)
+            if isinstance(window.panes, Panes):
+                check_slide("windows", window.panes.size_us, window.panes.slide_us)
             exact = session.case_sensitive()
             columns = tuple(
                 require_column(self._schema, name, "windows", exact=exact).name
                 for name in window.times
             )
-            panes = Panes(window.size_us, window.slide_us)
         timed, names = timed_by(self._source, columns)
         source = None if isinstance(timed, StreamJoin) else (timed, names[0])
         if isinstance(timed, StreamJoin):
             timed._check_covers(names)
-        delay = checks.check_event_time(self._schema, columns, window.delay_us, source)
+        late = window.late
+        delay = checks.check_event_time(self._schema, columns, late.delays_us[0], source)
         before = self._source
         sources = before._flat()[1] if isinstance(before, StreamJoin) else [before]
-        checks.check_ahead(window.ahead_us, "windows", sources)
-        timing = EventTime((columns, ()), (delay, None), window.idle_after_us, window.ahead_us)
-        return timing, panes
+        checks.check_ahead(late.ahead_us, "windows", sources)
+        timing = EventTime((columns, ()), (delay, None), late.idle_after_us, late.ahead_us)
+        return timing, window.panes
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         source = self._source
         before, sources = source._flat() if isinstance(source, StreamJoin) else ([], [source])
+        if isinstance(self._grouping.panes, Last):
+            return [*before, _StageNode(self, Stage.RUNNING)], sources
         stages = [Stage.PARTIAL, Stage.MERGE]
         if self._grouping.top is not None and not self._is_sketched:
             stages.append(Stage.TOP)
@@ -196,30 +212,34 @@ class _StageNode:
 
     @property
     def _choice(self) -> LayoutChoice:
-        return self.whole._choice if self.stage is Stage.PARTIAL else Hash()
+        return self.whole._choice if self.stage.is_first else Hash()
 
     @property
     def _is_sized(self) -> bool:
         whole = self.whole
-        return whole._is_sized if self.stage is Stage.PARTIAL else whole._merges_sized
+        return whole._is_sized if self.stage.is_first else whole._merges_sized
 
-    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Aggregation:
+    def _spec(
+        self, number: int, index: dict[int, int], sources: list[Source]
+    ) -> Aggregation | Running:
         whole, source = self.whole, self.whole._source
         grouping = whole._grouping
         if self.stage is Stage.TOP:  # its input is whole windows
+            assert isinstance(grouping.panes, Panes)
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
         parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
         first = FromOperator(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
-        taken = {Stage.PARTIAL: whole._schema, Stage.MERGE: parts, Stage.TOP: whole._results}
-        return Aggregation(
+        taken = {Stage.MERGE: parts, Stage.TOP: whole._results}
+        made = Running if self.stage is Stage.RUNNING else Aggregation
+        return made(
             index=number,
             stage=self.stage,
             grouping=grouping,
             window=whole._time,
-            inputs=(first if self.stage is Stage.PARTIAL else FromOperator(number - 1),),
-            schemas=(taken[self.stage],),
+            inputs=(first if self.stage.is_first else FromOperator(number - 1),),
+            schemas=(taken.get(self.stage, whole._schema),),
             output_schema=parts if self.stage is Stage.PARTIAL else whole._results,
-            instances=whole._instances if self.stage is Stage.PARTIAL else whole._aggregators,
+            instances=whole._instances if self.stage.is_first else whole._aggregators,
             merge_every=whole._merge_every,
         )
 
@@ -249,6 +269,20 @@ def _check_kinds(aggregates: Any, window: Any, best: Any) -> None:
     for name, text in aggregates.items():
         check_text(name, "aggregates: a name", "{'n': 'count(*)'}")
         check_text(text, f"aggregates: {name}", "'sum(x)'")
+
+
+def _check_merging(aggregators: int | None, merge_every: int, *, runs: bool) -> None:
+    """Refuse impossible numbers; `runs`: there are no partial results."""
+    given = {"merge_every": merge_every}
+    if aggregators is not None:
+        given["aggregators"] = aggregators
+    for name, number in given.items():
+        if check_count(number, name) < 1:
+            raise InvalidRequest(f"{name}: expected at least 1, found {number}")
+    if runs and (aggregators is not None or merge_every != 1):
+        raise InvalidRequest(
+            "aggregators, merge_every: last(..) has no partial results to merge; leave both out"
+        )
 
 
 def _window_of(source: Source | StreamJoin) -> Sliding | None:

@@ -16,9 +16,10 @@ from joinengine.model.columns import require_column, require_of
 from joinengine.model.conditions import AsOf
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import positive_length
 from joinengine.model.windows import Sliding, Window, Within
 from joinengine.spark.session import session
-from joinengine.spark.sources.inputs import Source, Table, delay_of
+from joinengine.spark.sources.inputs import Source, Table, delays_of
 from joinengine.spark.sources.own_streams import OwnStream
 
 #: A stream, and its event-time column.
@@ -63,12 +64,35 @@ def check_kind(window: Any) -> None:
     """Refuse what is no window of a join."""
     if isinstance(window, Windows):
         raise InvalidRequest(
-            "within: windows(..) belongs to a StreamAggregate; write tumbling('lt', 'rt', size=..) "
-            "or sliding(..)"
+            f"within: {window.panes.function}(..) belongs to a StreamAggregate; write "
+            f"tumbling('lt', 'rt', size=..) or sliding(..)"
         )
     example = "within=within('lt', 'rt', lower='0 s', upper='1 hour')"
     if window is not None:
         check_one_of(window, (Within, Sliding), "within", example)
+
+
+def kept(keep: Any, window: Any, inputs: Sequence[Any]) -> Within:
+    """The window that `keep` stands for, over the event times of two inputs.
+
+    Whether a row is still there when another comes depends on when both come. Whether their times
+    are as near as one of them is kept does not, so that decides.
+    """
+    if window is not None:
+        raise InvalidRequest("keep: within says how long rows are kept; give one of the two")
+    left, right = keep if isinstance(keep, tuple) and len(keep) == len(Side) else (keep, keep)
+    times = list[str]()
+    for side, source in zip(Side, inputs, strict=True):
+        found = [*delays_of(source)]
+        if len(found) != 1:
+            raise InvalidRequest(
+                f"keep: expected one event time of the {side.name.lower()} input, set by "
+                f"withWatermark(..), found {', '.join(found) or 'none'}. Set one, or write "
+                f"within=within('left_time', 'right_time', lower='-7 days', upper='7 days')"
+            )
+        times += found
+    lower, upper = (None if one is None else positive_length(one, "keep") for one in (right, left))
+    return Within(((times[0],), (times[1],)), None if lower is None else -lower, upper)
 
 
 def found_times(window: Window, schemas: tuple[pa.Schema, pa.Schema], *, exact: bool) -> Window:
@@ -151,7 +175,7 @@ def _delay(given: int | None, timed: Timed | None, name: str = "within") -> int:
     if timed is None:  # an operator with windows: its watermark follows from those of its inputs
         return 0
     source, column = timed
-    delay = delay_of(source, column) if given is None else given
+    delay = delays_of(source).get(column) if given is None else given
     if delay is None:
         raise InvalidRequest(
             f"{name}: the delay of {column} is missing. Give {name}(..., delay=...), or call "

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from joinengine.api.comparable import check_equality, distance
-from joinengine.model.arguments import check_text, kind_of
+from joinengine.model.arguments import check_count, check_text, kind_of
 from joinengine.model.columns import refuse_doubles, require_of
 from joinengine.model.conditions import (
     AsOf,
@@ -24,7 +24,7 @@ from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START, JoinType, OutputColumn
-from joinengine.model.windows import Sliding, Window
+from joinengine.model.windows import INT_MAX, Sliding, Window
 from joinengine.predicates.dialect import compile_predicate
 
 JOIN_TYPES = tuple(one.value for one in JoinType)
@@ -207,6 +207,25 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
             f"how: {how.value!r} allows at most {MOST_WINDOWS} windows for each row, found "
             f"{window.most_windows}; make the slide larger"
         )
+
+
+def check_cap(most: int | None, on: Condition, how: JoinType) -> int | None:
+    """The most pairs of a key. Refuses a cap where a pair has several keys, or results lack one."""
+    if most is None:
+        return None
+    if check_count(most, "max_pairs_per_key") < 1:
+        raise InvalidRequest(f"max_pairs_per_key: expected at least 1, found {most}")
+    if not isinstance(on, Equi):
+        raise InvalidRequest(
+            "max_pairs_per_key: expected a join on equal columns alone, because in a band or theta "
+            "join a row meets rows of other keys. Leave it out, or write the rest as where="
+        )
+    if how is not JoinType.INNER:
+        raise InvalidRequest(
+            f"max_pairs_per_key: how={how.value!r} shows which rows have no match, and a row whose "
+            f"pairs are left out would seem to have none. Leave it out, or use 'inner'"
+        )
+    return min(most, INT_MAX)
 
 
 def check_slide(what: str, size_us: int, slide_us: int) -> None:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from joinengine.api import checks
 from joinengine.api.column_checks import (
     check_as_of,
+    check_cap,
     check_condition,
     check_filter,
     check_predicate,
@@ -26,6 +27,7 @@ from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.lateness import Duration
 from joinengine.model.query import (
     FromOperator,
     FromSource,
@@ -51,6 +53,8 @@ class StreamJoin(StreamQuery):
     names that both sides have. Each of these names is one output column.
     `within`: the window: `within(...)`, `tumbling(...)` or `sliding(...)`. None keeps all rows for
     ever.
+    `keep`: in place of `within`, how long a row waits for partners, in event time: one value, or
+    (left, right), None being for ever. Both inputs need `withWatermark`.
     `how`: inner, left, right, full, left_semi or left_anti, or another of Spark's names for them.
     A row without a partner becomes a result when its window has closed.
     `where`: a predicate over both sides that a pair must also fulfil. If both sides have a column,
@@ -62,6 +66,9 @@ class StreamJoin(StreamQuery):
     `instances`: the number of logical workers. If not given: one per core; an existing checkpoint
     keeps a greater number.
 
+    `max_pairs_per_key`: the most pairs of a key that the rows of a side make in a batch, at an
+    instance. Further pairs are left out and counted. None: no pair is.
+
     Raises InvalidRequest for arguments that cannot be served, before anything runs.
     """
 
@@ -72,6 +79,7 @@ class StreamJoin(StreamQuery):
         *,
         on: Condition | Columns | Sequence[Condition],
         within: Window | None = None,
+        keep: Duration | tuple[Duration | None, Duration | None] | None = None,
         how: str = "inner",
         where: str | None = None,
         left_where: str | None = None,
@@ -79,6 +87,7 @@ class StreamJoin(StreamQuery):
         suffixes: tuple[str, str] | None = None,
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
+        max_pairs_per_key: int | None = None,
     ) -> None:
         if isinstance(left, Latest):
             raise InvalidRequest("latest: it is the right side of a join; swap the sides")
@@ -111,18 +120,28 @@ class StreamJoin(StreamQuery):
         self._deleted = check_filter(
             deleted, Side.RIGHT, self._schemas[1], zone, "latest: deleted", exact=exact
         )
+        if keep is not None:
+            within = checks.kept(keep, within, self._sides)
         checks.check_kind(within)
+        self._window = self._timed(within, where)
+        self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
+        self._output = output_columns(
+            self._schemas, self._condition, suffixes, self._how, self._window
+        )
+
+    def _timed(self, within: Window | None, where: str | None) -> Window | None:
+        """The window with its delays settled; an as-of join has none, and its condition has them.
+
+        Refuses what the join cannot have.
+        """
         if isinstance(self._condition, AsOf):
             name = "asof" if self._latest is None else "latest"
             check_as_of(name, self._how, within, where, self._table)
             self._condition = self._timed_as_of(self._condition)
-            within = None
-        self._window = None if within is None else self._settle(within)
-        if not isinstance(self._condition, AsOf):
-            check_type(self._how, self._window, self._table)
-        self._output = output_columns(
-            self._schemas, self._condition, suffixes, self._how, self._window
-        )
+            return None
+        window = None if within is None else self._settle(within)
+        check_type(self._how, window, self._table)
+        return window
 
     @property
     def _passing(self) -> Side | None:
@@ -173,6 +192,7 @@ class StreamJoin(StreamQuery):
             window=self._window,
             distance=self._distance,
             predicate=self._predicate,
+            max_pairs=self._max_pairs,
             **common,
         )
 

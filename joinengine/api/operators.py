@@ -11,7 +11,6 @@ from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
-from joinengine.layouts.layout import check_aggregates
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import FromSource
 from joinengine.operators.base import Operator
@@ -48,8 +47,7 @@ class StreamOperator(StreamQuery):
         self._schema = schema_of_side(source)
         operator = self._operator(0)
         self._choice.check(operator.condition, self._instances)
-        if not operator.policy.copies:
-            check_aggregates(self._choice)
+        operator.policy.check(self._choice)
         self._output = operator.output_schema
 
     def _operator(self, number: int) -> Operator:

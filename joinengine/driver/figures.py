@@ -129,6 +129,12 @@ _LINES = (
         "counts as one pair",
     ),
     Figure(
+        "capped_pairs",
+        "pairs",
+        "pairs that max_pairs_per_key left out, so that no result contains them",
+        words="left out by the cap",
+    ),
+    Figure(
         "expired_rows",
         "rows",
         "copies that left the state, because no row on time can match them any more",

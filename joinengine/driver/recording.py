@@ -21,7 +21,7 @@ from joinengine.operators.base import Attempt, Operator, OperatorTask, QuerySpec
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
-from joinengine.wire.reports import InputReport, OperatorReport, work_of
+from joinengine.wire.reports import InputReport, OperatorReport, work_of, worst_capped
 
 
 def record_of(
@@ -156,8 +156,10 @@ def _fill(
         entry.recovered_rows += changes.recovered_rows
         entry.expired_rows += changes.expired_rows
         entry.output_rows += report.result_rows
+        entry.capped_pairs += report.capped_pairs
         if report.reads is not None:
             _note_reads(entry, report.reads)
+    entry.capped = worst_capped(one for report in reports for one in report.capped)
     for run in state.shelves.state.values():
         live = run.live
         if run.instance < entry.instances:

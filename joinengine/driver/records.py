@@ -21,6 +21,7 @@ from joinengine.model.skipped import Skipped
 from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Position
 from joinengine.state.partitions import BySource
+from joinengine.wire.reports import CappedKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,9 @@ class OperatorRecord:
     asked_whole: bool = False
     #: keys of which there is no other copy at present, because it was lost
     unbacked_keys: int = 0
+    #: pairs that `max_pairs_per_key` left out, and of which keys most
+    capped_pairs: int = 0
+    capped: list[CappedKey] = field(default_factory=list)
     #: why the layout is another after the batch (or before it, if a restart asked for one)
     reason: Reason | None = None
     #: the hottest keys of the batch

@@ -21,7 +21,7 @@ from joinengine.driver.layout_fit import Naming, fitted
 from joinengine.layouts import Chosen
 from joinengine.layouts.changing import Occasion, change, plan_between
 from joinengine.layouts.key_based import asked_of
-from joinengine.layouts.layout import LayoutChoice, Plan, check_aggregates
+from joinengine.layouts.layout import LayoutChoice, Plan
 from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
 from joinengine.routing.routes import MAX_INSTANCES
@@ -46,8 +46,7 @@ def check(operator: Operator, layouts: Layouts, wishes: Sequence[Relayout]) -> N
         choice = wish.choice or choice
         instances = instances if wish.instances is None else wish.instances
         choice.check(operator.condition, instances)
-        if not policy.copies:
-            check_aggregates(choice)
+        policy.check(choice)
 
 
 def after_batch(

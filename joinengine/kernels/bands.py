@@ -26,8 +26,7 @@ from joinengine.kernels.hashing import Words, fixed_width, mix
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import U_BITS, Side
-from joinengine.model.lateness import INT_MAX
-from joinengine.model.windows import plus_held
+from joinengine.model.windows import INT_MAX, plus_held
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 Bools = NDArray[np.bool_]

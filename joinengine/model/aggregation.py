@@ -2,7 +2,8 @@
 
 Event time is cut into *panes*, the longest stretches such that every window is made of whole panes.
 Tuples are added up per pane and group, and panes are added up to windows: a tuple is added up once,
-however many windows hold it. Times are microseconds; a pane is named by its end.
+however many windows hold it. Times are microseconds; a pane is named by its end. Under sessions,
+panes are pieces of sessions: they begin where a tuple does, and may overlap.
 Source of panes: Li et al., SIGMOD Record 2005.
 """
 
@@ -12,19 +13,35 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.model.arguments import check_count, check_text
+from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.lateness import INT_MAX, Delays, Duration
+from joinengine.model.lateness import (
+    Delays,
+    Duration,
+    Lateness,
+    TimeColumns,
+    lateness,
+    positive_length,
+    time_columns,
+)
 from joinengine.model.query import WINDOW_END, WINDOW_START
-from joinengine.model.windows import INT_MIN, TimeColumns, Times, sliding, window_numbers
+from joinengine.model.windows import (
+    INT_MAX,
+    INT_MIN,
+    Times,
+    plus_held,
+    window_numbers,
+)
 
-#: The column of partial results with the end of a row's pane.
-PANE = "__pane"
+#: The columns of partial results with the end of a row's pane, and, of a session's, its beginning.
+PANE, BEGINNING = "__pane", "__beginning"
 
 
 class AggregateFunction(StrEnum):
@@ -74,6 +91,7 @@ class Panes:
     size_us: int
     slide_us: int
     given: bool = False
+    function: ClassVar[str] = "windows"
 
     @property
     def pane_us(self) -> int:
@@ -117,23 +135,57 @@ class Panes:
 
     def spent(self, watermark: float) -> int:
         """The time up to which panes are in no window that ends after `watermark`."""
-        if math.isinf(watermark):
-            return INT_MAX if watermark > 0 else INT_MIN
-        if self.given:
-            return int(watermark)
+        if self.given or math.isinf(watermark):
+            return time_before(watermark)
         return (int(watermark) - self.size_us) // self.slide_us * self.slide_us + self.slide_us
+
+    def __str__(self) -> str:
+        return f"windows of {describe(self.size_us)} every {describe(self.slide_us)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """A session of a group ends `gap` after its last tuple; a tuple at its end is outside.
+
+    A session that would end beyond 64-bit times does not exist.
+    """
+
+    gap_us: int
+    function: ClassVar[str] = "session_windows"
+
+    def pane_of(self, times: Times) -> Times:
+        """(n,) event times -> the ends of the sessions that hold one such tuple alone."""
+        return plus_held(times, self.gap_us)[0]
+
+    def __str__(self) -> str:
+        return f"sessions with gaps of {describe(self.gap_us)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """For each tuple: it, and the `rows` - 1 tuples of its group that precede it in event time."""
+
+    rows: int
+    function: ClassVar[str] = "last"
+
+    def __str__(self) -> str:
+        return f"the last {self.rows} rows up to each"
+
+
+def time_before(watermark: float) -> int:
+    """The last 64-bit time that is not above a watermark."""
+    if math.isinf(watermark):
+        return INT_MAX if watermark > 0 else INT_MIN
+    return int(watermark)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of `size` over event time, one starting every `slide`; see `windows`."""
+    """What an aggregate is over, in event time; see `windows`, `session_windows` and `last`."""
 
     times: tuple[str, ...]
-    size_us: int
-    slide_us: int
-    delay_us: int | None = None
-    idle_after_us: int | None = None
-    ahead_us: int | None = None
+    panes: Panes | Sessions | Last
+    late: Lateness
 
 
 def windows(
@@ -151,19 +203,57 @@ def windows(
     `slide`: if not given, `size`: windows then follow one another.
     `delay`, `idle_after`, `max_ahead` and errors: as in `within`.
 
-    >>> windows("ts", "1 minute").slide_us
+    >>> windows("ts", "1 minute").panes.slide_us
     60000000
     """
-    step = size if slide is None else slide
-    whole = sliding(time, time, size, step, delay=delay, idle_after=idle_after, max_ahead=max_ahead)
-    return Windows(
-        whole.times[0],
-        whole.size_us,
-        whole.slide_us,
-        whole.delays_us[0],
-        whole.idle_after_us,
-        whole.ahead_us,
-    )
+    length = positive_length(size, "windows: size")
+    step = length if slide is None else positive_length(slide, "windows: slide")
+    late = lateness("windows", delay, idle_after, max_ahead)
+    return Windows(time_columns(time), Panes(length, step), late)
+
+
+def session_windows(
+    time: TimeColumns,
+    gap: Duration,
+    *,
+    delay: Duration | None = None,
+    idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
+) -> Windows:
+    """Sessions: stretches of event time in which a group has rows less than `gap` apart.
+
+    A session ends `gap` after its last row. A row at this end begins the next session.
+    `time`, `delay`, `idle_after`, `max_ahead` and errors: as in `windows`.
+
+    >>> print(session_windows("ts", gap="5 minutes").panes)
+    sessions with gaps of 5 min
+    """
+    length = positive_length(gap, "session_windows: gap")
+    late = lateness("session_windows", delay, idle_after, max_ahead)
+    return Windows(time_columns(time), Sessions(length), late)
+
+
+def last(
+    time: TimeColumns,
+    rows: int,
+    *,
+    delay: Duration | None = None,
+    idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
+) -> Windows:
+    """For each row, the last `rows` rows of its group up to it, by event time; each is a result.
+
+    This is SQL's ROWS BETWEEN rows - 1 PRECEDING AND CURRENT ROW. Rows of one time are ordered by
+    the columns that the aggregates use.
+    `time`, `delay`, `idle_after`, `max_ahead` and errors: as in `windows`.
+
+    >>> print(last("ts", rows=100).panes)
+    the last 100 rows up to each
+    """
+    if check_count(rows, "last: rows") < 1:
+        raise InvalidRequest(f"last: rows {rows} must be at least 1")
+    late = lateness("last", delay, idle_after, max_ahead)
+    return Windows(time_columns(time), Last(rows), late)
 
 
 def top(k: int, *, by: str, error: float | None = None) -> Top:
@@ -189,14 +279,23 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
 class Stage(Enum):
     """The stages of an aggregation, each an operator; TOP exists only if `top` is given.
 
+    RUNNING stands alone, for `last`. Otherwise, a query has the others:
+
     PARTIAL  the instances of the layout add tuples up, and pass partial results on now and then.
     MERGE    aggregators, chosen by the hash of the group, add these results up, window by window.
     TOP      one instance for each window takes the greatest groups of all aggregators.
+    RUNNING  the instance of a group adds up the last tuples before each of its tuples.
     """
 
     PARTIAL = "partial"
     MERGE = "merge"
     TOP = "top"
+    RUNNING = "running"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it gets the tuples of the source."""
+        return self in (Stage.PARTIAL, Stage.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +307,7 @@ class Grouping:
 
     groups: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    panes: Panes
+    panes: Panes | Sessions | Last
     columns: tuple[str, ...]
     top: Top | None = None
     zone: str = "UTC"
@@ -217,6 +316,16 @@ class Grouping:
     def places(self) -> tuple[str, ...]:
         """The names of the groups in partial results, where names of users could be ours too."""
         return tuple(f"g{number}" for number in range(len(self.groups)))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of `columns` in expressions."""
+        return tuple(f"c{number}" for number in range(len(self.columns)))
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """The columns of partial results that tell panes apart."""
+        return (BEGINNING, PANE) if isinstance(self.panes, Sessions) else (PANE,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,9 @@ from joinengine.model.keys import Side
 from joinengine.model.lateness import (
     Delays,
     Duration,
-    check_lateness,
     check_length,
-    delays_of,
-    optional_us,
+    lateness,
+    optional_length,
 )
 from joinengine.model.named import one_of
 
@@ -244,21 +243,19 @@ def asof(
     keys = Equi((), ()) if by is None else condition(by)
     if not isinstance(keys, Equi):
         raise InvalidRequest("asof: by takes keys that must be equal; write by=equi('a', 'b')")
-    tolerance_us = optional_us(tolerance, "asof: tolerance")
+    tolerance_us = optional_length(tolerance, "asof: tolerance")
     if tolerance_us is not None and tolerance_us < 0:
         raise InvalidRequest(f"asof: tolerance {tolerance!r} is negative; use 0 or more")
     check_length("asof: tolerance", tolerance_us or 0)
-    delays = delays_of(delay, "asof")
-    idle = optional_us(idle_after, "asof: idle_after")
-    check_lateness("asof", delays, idle, None)
+    late = lateness("asof", delay, idle_after, None)
     return AsOf(
         times=((left_time,), (right_time,)),
         by=keys,
         direction=one_of(Direction, direction, "asof: direction"),
         tolerance_us=tolerance_us,
         strict=check_truth(strict, "asof: strict"),
-        delays_us=delays,
-        idle_after_us=idle,
+        delays_us=late.delays_us,
+        idle_after_us=late.idle_after_us,
     )
 
 

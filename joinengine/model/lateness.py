@@ -1,52 +1,88 @@
-"""How late and how far ahead tuples may be: the arguments that all conditions on time share."""
+"""What windows of any kind are asked for with: event-time columns, lengths, and lateness."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
+from joinengine.model.arguments import check_names
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 
 Duration = str | timedelta
-#: Per side, how far a tuple may lag behind the newest one; None: the input's own watermark.
+TimeColumns = str | tuple[str, ...] | list[str]
 Delays = tuple[int | None, int | None]
-#: The greatest time and length, in microseconds.
-INT_MAX = (1 << 63) - 1
+#: What a length may have at most: all of 64-bit time.
+LONGEST_US = (1 << 63) - 1
 
 
-def delays_of(delay: Duration | tuple[Duration, Duration] | None, name: str) -> Delays:
-    """The delays of both sides; `name`: the function that they are given to."""
+class Lateness(NamedTuple):
+    """Per side how late a tuple may be; when a side is idle; how far a tuple may be ahead."""
+
+    delays_us: Delays = (None, None)
+    idle_after_us: int | None = None
+    ahead_us: int | None = None
+
+    def check(self, name: str) -> None:
+        """Raise InvalidRequest for lengths that cannot be; `name`: what was asked for."""
+        for delay in self.delays_us:
+            if delay is not None and delay < 0:
+                raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
+            check_length(f"{name}: delay", delay or 0)
+        idle, ahead = self.idle_after_us, self.ahead_us
+        check_length(f"{name}: idle_after", idle or 0)
+        if idle is not None and idle <= 0:
+            raise InvalidRequest(f"{name}: idle_after {describe(idle)} must be positive")
+        check_length(f"{name}: max_ahead", ahead or 0)
+        if ahead is not None and ahead < 0:
+            raise InvalidRequest(f"{name}: max_ahead {describe(ahead)} is negative; use 0 or more")
+
+
+def lateness(
+    name: str,
+    delay: Duration | tuple[Duration, Duration] | None,
+    idle_after: Duration | None,
+    max_ahead: Duration | None,
+) -> Lateness:
+    """The arguments of the function `name`, as lengths; `delay`: one value, or (left, right)."""
     if isinstance(delay, tuple) and len(delay) != len(Side):
         raise InvalidRequest(f"{name}: delay {delay!r} has {len(delay)} parts; give one or two")
     left, right = delay if isinstance(delay, tuple) else (delay, delay)
-    return optional_us(left, f"{name}: delay"), optional_us(right, f"{name}: delay")
+    found = Lateness(
+        (optional_length(left, f"{name}: delay"), optional_length(right, f"{name}: delay")),
+        optional_length(idle_after, f"{name}: idle_after"),
+        optional_length(max_ahead, f"{name}: max_ahead"),
+    )
+    found.check(name)
+    return found
 
 
-def check_lateness(
-    name: str, delays_us: Delays, idle_after_us: int | None, ahead_us: int | None
-) -> None:
-    """Raise InvalidRequest for a negative delay or lead, and for a silence that is no time."""
-    for delay in delays_us:
-        if delay is not None and delay < 0:
-            raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
-        check_length(f"{name}: delay", delay or 0)
-    check_length(f"{name}: idle_after", idle_after_us or 0)
-    if idle_after_us is not None and idle_after_us <= 0:
-        raise InvalidRequest(f"{name}: idle_after {describe(idle_after_us)} must be positive")
-    check_length(f"{name}: max_ahead", ahead_us or 0)
-    if ahead_us is not None and ahead_us < 0:
-        raise InvalidRequest(f"{name}: max_ahead {describe(ahead_us)} is negative; use 0 or more")
+def time_columns(columns: TimeColumns) -> tuple[str, ...]:
+    """The names of event-time columns, at least one."""
+    names = check_names(columns, "a window", "within('left_time', 'right_time', upper='1 hour')")
+    if not names:
+        raise InvalidRequest("a window needs an event-time column on each side")
+    return names
 
 
 def check_length(what: str, length_us: int) -> None:
-    """Raise InvalidRequest for a length beyond 64 bits of microseconds."""
-    if abs(length_us) > INT_MAX:
+    """Raise InvalidRequest if a length is beyond 64-bit times."""
+    if abs(length_us) > LONGEST_US:
         raise InvalidRequest(
             f"{what} {describe(length_us)} is too long: the limit is '106751991 days'; give less"
         )
 
 
-def optional_us(duration: Duration | None, what: str) -> int | None:
-    """A length in microseconds; None: none is given."""
+def optional_length(duration: Duration | None, what: str) -> int | None:
+    """The length of `duration`, if there is one."""
     return None if duration is None else microseconds(duration, what)
+
+
+def positive_length(duration: Duration, what: str) -> int:
+    """The length of `duration`, which must be above 0 and within 64-bit times."""
+    length = microseconds(duration, what)
+    if length <= 0:
+        raise InvalidRequest(f"{what} {duration!r} must be positive")
+    check_length(what, length)
+    return length

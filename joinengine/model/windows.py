@@ -13,30 +13,30 @@ still match it).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joinengine.model.arguments import check_names
-from joinengine.model.durations import describe, microseconds
+from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.lateness import (
-    INT_MAX,
     Delays,
     Duration,
-    check_lateness,
+    Lateness,
+    TimeColumns,
     check_length,
-    delays_of,
-    optional_us,
+    lateness,
+    optional_length,
+    positive_length,
+    time_columns,
 )
 
-TimeColumns = str | tuple[str, ...] | list[str]
 Times = NDArray[np.int64]
 SomeTimes = TypeVar("SomeTimes", int, float, Times)
 Bools = NDArray[np.bool_]
-INT_MIN = -(1 << 63)
+INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
@@ -92,7 +92,7 @@ class Within:
                 f"within: lower {describe(self.lower_us or 0)} is above upper "
                 f"{describe(self.upper_us or 0)}; swap them"
             )
-        check_lateness("within", self.delays_us, self.idle_after_us, self.ahead_us)
+        Lateness(self.delays_us, self.idle_after_us, self.ahead_us).check("within")
 
     @property
     def span_us(self) -> int | None:
@@ -186,7 +186,7 @@ class Sliding:
     def __post_init__(self) -> None:
         check_length("window: size", self.size_us)
         check_length("window: slide", self.slide_us)
-        check_lateness("window", self.delays_us, self.idle_after_us, self.ahead_us)
+        Lateness(self.delays_us, self.idle_after_us, self.ahead_us).check("window")
 
     @property
     def lower_us(self) -> int:
@@ -285,14 +285,9 @@ def within(
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000
     """
-    return Within(
-        times=(_columns(left), _columns(right)),
-        lower_us=optional_us(lower, "within: lower"),
-        upper_us=optional_us(upper, "within: upper"),
-        delays_us=delays_of(delay, "within"),
-        idle_after_us=optional_us(idle_after, "within: idle_after"),
-        ahead_us=optional_us(max_ahead, "within: max_ahead"),
-    )
+    low, high = optional_length(lower, "within: lower"), optional_length(upper, "within: upper")
+    late = lateness("within", delay, idle_after, max_ahead)
+    return Within((time_columns(left), time_columns(right)), low, high, *late)
 
 
 def tumbling(
@@ -312,8 +307,9 @@ def tumbling(
     >>> tumbling("a", "b", "5 minutes").slide_us
     300000000
     """
-    given = _Given("tumbling", delay, idle_after, max_ahead)
-    return _sliding(given, (left, right), (size, size))
+    length = positive_length(size, "tumbling: size")
+    late = lateness("tumbling", delay, idle_after, max_ahead)
+    return Sliding((time_columns(left), time_columns(right)), length, length, *late)
 
 
 def sliding(
@@ -332,42 +328,7 @@ def sliding(
     and window_end. If `slide` is greater than `size`, rows between windows match nothing. The other
     arguments and errors are those of `within`.
     """
-    given = _Given("sliding", delay, idle_after, max_ahead)
-    return _sliding(given, (left, right), (size, slide))
-
-
-class _Given(NamedTuple):
-    """What sliding windows are asked for with, in whatever function: its name, and lateness."""
-
-    name: str
-    delay: Duration | tuple[Duration, Duration] | None
-    idle_after: Duration | None
-    max_ahead: Duration | None
-
-
-def _sliding(
-    given: _Given, columns: tuple[TimeColumns, TimeColumns], lengths: tuple[Duration, Duration]
-) -> Sliding:
-    name = given.name
-    return Sliding(
-        times=(_columns(columns[0]), _columns(columns[1])),
-        size_us=_positive(lengths[0], f"{name}: size"),
-        slide_us=_positive(lengths[1], f"{name}: slide"),
-        delays_us=delays_of(given.delay, name),
-        idle_after_us=optional_us(given.idle_after, f"{name}: idle_after"),
-        ahead_us=optional_us(given.max_ahead, f"{name}: max_ahead"),
-    )
-
-
-def _columns(columns: TimeColumns) -> tuple[str, ...]:
-    names = check_names(columns, "a window", "within('left_time', 'right_time', upper='1 hour')")
-    if not names:
-        raise InvalidRequest("a window needs an event-time column on each side")
-    return names
-
-
-def _positive(duration: Duration, what: str) -> int:
-    length = microseconds(duration, what)
-    if length <= 0:
-        raise InvalidRequest(f"{what} {duration!r} must be positive")
-    return length
+    length = positive_length(size, "sliding: size")
+    step = positive_length(slide, "sliding: slide")
+    late = lateness("sliding", delay, idle_after, max_ahead)
+    return Sliding((time_columns(left), time_columns(right)), length, step, *late)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from joinengine.operators.aggregation.aggregate_operator import Aggregation
+from joinengine.operators.aggregation.running_operator import Running
 from joinengine.operators.asof.asof_operator import AsOfJoin
 from joinengine.operators.base import Operator
 from joinengine.operators.join.join_operator import Join
@@ -17,6 +18,7 @@ OPERATORS: Mapping[str, type[Operator]] = {
     "join": Join,
     "as-of join": AsOfJoin,
     "aggregation": Aggregation,
+    "running": Running,
 }
 
-__all__ = ["OPERATORS", "Aggregation", "AsOfJoin", "Join", "Operator"]
+__all__ = ["OPERATORS", "Aggregation", "AsOfJoin", "Join", "Operator", "Running"]

@@ -22,8 +22,9 @@ import pyarrow as pa
 from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.roles import Admission
-from joinengine.layouts.layout import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice, check_aggregates
 from joinengine.model.conditions import Condition
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
@@ -42,14 +43,27 @@ class LayoutPolicy:
     `changes`: whether users and planners may change the layout at all. `follows`: whether state
     moves to the homes of the new layout. `may_lag`: whether state may also stay under its old
     version (lazy moves), because tuples probe it there. `copies`: whether a layout may store a
-    tuple more than once. `grows`: whether the layout grows if an instance is too full.
+    tuple more than once. `divides`: whether it may store tuples of one key at several instances.
+    `grows`: whether the layout grows if an instance is too full.
     """
 
     changes: bool = True
     follows: bool = True
     may_lag: bool = False
     copies: bool = False
+    divides: bool = True
     grows: bool = True
+
+    def check(self, choice: LayoutChoice) -> None:
+        """Raise InvalidRequest, with the name of the layout, if it is not allowed."""
+        if not self.copies:
+            check_aggregates(choice)
+        if not self.divides and not choice.keeps_keys_whole:
+            raise InvalidRequest(
+                f"layout {choice.name} may divide the rows of a key among instances, but these "
+                f"results need all of them at one. Use a layout that keeps keys whole, such as "
+                f"hash, mixed or dlb-h"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

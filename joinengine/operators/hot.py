@@ -120,7 +120,7 @@ def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
     def texts(hashes: Words) -> list[str | None]:
         found: list[str | None] = [None] * len(hashes)
         for places, side, columns, rows in tuples_of(keying, runs, hashes):
-            told = _texts_of(keying, side, columns, rows)
+            told = texts_of(keying, side, columns, rows)
             for place, text in zip(places.tolist(), told, strict=True):
                 found[place] = text
         return found
@@ -186,12 +186,12 @@ def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples
         names = keying.needed(Side.LEFT)
         columns = pa.concat_batches([one.columns.select(names) for one in arrived])
         rows = order[np.searchsorted(words, first_word(hashes))]
-        return list(_texts_of(keying, Side.LEFT, columns, rows))
+        return list(texts_of(keying, Side.LEFT, columns, rows))
 
     return texts
 
 
-def _texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str | None]:
+def texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str | None]:
     """The key of each of `rows` as text; None: some part of it cannot be spelled."""
     near = keying.distance is not None and keying.distance.column(side)
     told = list[list[str | None]]()

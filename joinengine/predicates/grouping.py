@@ -2,7 +2,8 @@
 
 Why partial results: a group's tuples may be at several instances (keys that are split, candidates,
 shuffle). Each instance adds up its own tuples; the parts' sums, counts and extremes give the
-whole's.
+whole's. A session is found in the same way: each instance finds pieces of it, and pieces that
+overlap are one.
 
 Inside, columns go by their places: a group is g0, g1, .., an aggregate a0, a1, .., and only results
 have the names that the user gave. So these may be any.
@@ -14,24 +15,27 @@ Cost: one hash aggregation over the tuples, and one over the parts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from joinengine.model.aggregation import (
+    BEGINNING,
     PANE,
     Aggregate,
     AggregateFunction,
     Grouping,
+    Last,
+    Sessions,
     partial_fields,
 )
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.keys import Side
-from joinengine.model.query import WINDOW_END, WINDOW_START
+from joinengine.model.query import WINDOW_END
 from joinengine.model.texts import quoted
+from joinengine.model.windows import Times
 from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
 
@@ -112,7 +116,7 @@ def _arrow_type(select: str, reading: Translation) -> pa.DataType:
     plain = {
         f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
     }
-    found = _query(f"{select} from parts", reading.empty(), reading.zone)
+    found = query_parts(f"{select} from parts", reading.empty(), reading.zone)
     return plain.get(select, found.schema.field(0).type)
 
 
@@ -120,7 +124,7 @@ def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
     """The columns of partial results: groups, pane, and the sums, counts and extremes so far."""
     places = zip(grouping.groups, grouping.places, strict=True)
     groups = [schema.field(name).with_name(place) for name, place in places]
-    fields = [pa.field(PANE, pa.int64())]
+    fields = [pa.field(edge, pa.int64()) for edge in grouping.edges]
     for number, one in enumerate(grouping.aggregates):
         kind = pa.int64() if one.function is AggregateFunction.COUNT else one.kind
         if one.sums:
@@ -136,13 +140,11 @@ def _decimal(name: str) -> pa.DataType:
     return pa.decimal128(int(precision), int(scale))
 
 
-def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int64]) -> pa.Table:
-    """Tuples, and (n,) the pane of each -> partial results, one for each group and pane."""
-    arrays = [tuples.column(name) for name in grouping.groups]
-    names = list(grouping.places)
-    needed = [tuples.column(name) for name in grouping.columns]
-    arrays += [array.cast(evaluated_type(array.type)) for array in needed]
-    names += [f"c{i}" for i in range(len(grouping.columns))]
+def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.Table:
+    """Tuples, and (n,) the time of each -> partial results, one for each group and pane."""
+    assert not isinstance(grouping.panes, Last)
+    edges = {PANE: pa.array(grouping.panes.pane_of(times)), BEGINNING: pa.array(times)}
+    table = pa.table(edges | evaluated_columns(grouping, tuples))
     sums = list[str]()
     for number, one in enumerate(grouping.aggregates):
         value = "*" if one.sql is None else one.sql
@@ -152,23 +154,76 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int
             sums.append(f"{one.function}({value}) as p{number}")
         if one.function is AggregateFunction.MEAN:
             sums.append(f"count({value}) as n{number}")
-    keys = ", ".join([*grouping.places, PANE])
-    sql = f"select {', '.join([keys, *sums])} from parts group by {keys}"
-    return _query(sql, pa.table([*arrays, pa.array(panes)], names=[*names, PANE]), grouping.zone)
+    keys = ", ".join([*grouping.places, *grouping.edges])
+    sql = f"select {', '.join([keys, *sums])} from {_parts(grouping)} group by {keys}"
+    return query_parts(sql, table, grouping.zone)
+
+
+def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The groups and the inputs of expressions, by their places, in types that SQL computes in."""
+    groups = zip(grouping.places, map(tuples.column, grouping.groups), strict=True)
+    inputs = zip(grouping.inputs, map(tuples.column, grouping.columns), strict=True)
+    return dict(groups) | {name: one.cast(evaluated_type(one.type)) for name, one in inputs}
 
 
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
     """Partial results -> fewer of them: one for each group and pane."""
+    keys = [*grouping.places, *grouping.edges]
+    return query_parts(
+        f"select {_sums(grouping, keys)} from {_parts(grouping)} group by all", parts
+    )
+
+
+def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
+    """Partial results, of which some end by `until` -> those, one for each session.
+
+    Each has the edges of its session, so far as `parts` know it: one that ends after `until` has
+    other parts, too.
+    """
     groups = grouping.places
-    sums = [f"{_added(grouping, n, how)} as {n}" for n, how in partial_fields(grouping.aggregates)]
-    sql = f"select {', '.join([*groups, PANE, *sums])} from parts group by all"
-    return _query(sql, parts)
+    same = " and ".join(f"parts.{one} is not distinct from due.{one}" for one in groups) or "true"
+    due = f"select {', '.join([*groups, PANE])} from parts where {PANE} <= {until}"
+    near = f"(select * from parts semi join ({due}) due on {same})"
+    sums = _sums(grouping, [*groups, *grouping.edges])
+    whole = f"(select *, {PANE} as own_end from {near})"
+    whole = _parts(grouping, whole)
+    return query_parts(f"select {sums} from {whole} where own_end <= {until} group by all", parts)
+
+
+def _sums(grouping: Grouping, keys: Sequence[str]) -> str:
+    """SQL for the columns of partial results that are added up from others."""
+    fields = partial_fields(grouping.aggregates)
+    return ", ".join([*keys, *(f"{_added(grouping, name, how)} as {name}" for name, how in fields)])
+
+
+def _parts(grouping: Grouping, source: str = "parts") -> str:
+    """SQL for rows with panes; pieces of sessions get the edges of all that overlap with them.
+
+    A row begins a session if all rows of its group that begin before it have ended. (Rows that
+    begin together are in one session, and peers in the order of a window of SQL.)
+    """
+    if not isinstance(grouping.panes, Sessions):
+        return source
+    by = ", ".join(grouping.places)
+    rows = f"partition by {by} order by {BEGINNING}" if by else f"order by {BEGINNING}"
+    ended = f"max({PANE}) over ({rows} rows between unbounded preceding and 1 preceding)"
+    found = f"select *, {BEGINNING} >= coalesce({ended}, {BEGINNING}) as begins from {source}"
+    first = f"max({BEGINNING}) filter (where begins) over ({rows})"
+    found = f"select * replace ({first} as {BEGINNING}) from ({found})"
+    last = f"max({PANE}) over (partition by {', '.join([*grouping.places, BEGINNING])})"
+    return f"(select * replace ({last} as {PANE}) from ({found}))"
 
 
 def finish(
-    grouping: Grouping, parts: pa.Table, window: tuple[int, int], schema: pa.Schema
+    grouping: Grouping,
+    parts: pa.Table,
+    window: tuple[int, int] | tuple[str, str],
+    schema: pa.Schema,
 ) -> pa.Table:
-    """The partial results of one window -> its results; if `top` is given, only the top ones."""
+    """The partial results of one window -> its results; if `top` is given, only the top ones.
+
+    `window`: its edges, or the columns with the edges of several.
+    """
     groups = grouping.places
     columns = list(groups)
     how = dict(partial_fields(grouping.aggregates))
@@ -179,14 +234,11 @@ def finish(
         elif one.kind == pa.int64() and one.function in _WHOLE:
             added = f"cast({added} as bigint)"
         columns.append(f"{added} as a{number}")
-    by = f" group by {', '.join(groups)}" if groups else ""
-    found = _query(f"select {', '.join(columns)} from parts{by}", parts)
-    found = found.rename_columns(schema.names[: found.num_columns])
-    edges = dict(zip((WINDOW_START, WINDOW_END), window, strict=True))
-    for name, time in edges.items():
-        column = pa.array(np.full(found.num_rows, time)).cast(schema.field(name).type)
-        found = found.append_column(name, column)
-    found = found.cast(schema)
+    columns += [f"cast({edge} as bigint) as w{place}" for place, edge in enumerate(window)]
+    keys = [*groups, *(edge for edge in window if isinstance(edge, str))]
+    by = f" group by {', '.join(keys)}" if keys else ""
+    found = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
+    found = found.rename_columns(schema.names).cast(schema)
     return found if grouping.top is None else greatest(grouping, found)
 
 
@@ -200,7 +252,7 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
     order = ", ".join([f"{plain[top.by]} desc nulls last", *groups])
     rank = f"row_number() over (partition by {plain[WINDOW_END]} order by {order})"
     parts = results.rename_columns(list(plain.values()))
-    found = _query(f"select * from parts qualify {rank} <= {top.k}", parts)
+    found = query_parts(f"select * from parts qualify {rank} <= {top.k}", parts)
     return found.rename_columns(names).cast(results.schema)
 
 
@@ -212,7 +264,8 @@ def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
     return f"cast(sum({name}) as {sums or 'bigint'})"
 
 
-def _query(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
+def query_parts(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
+    """The result of a query over the table `parts`. Raises JoinEngineError if values overflow."""
     here = engine(zone)
     here.register("parts", parts)
     try:

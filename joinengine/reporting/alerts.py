@@ -6,9 +6,10 @@ without a window works for weeks before a disk is full.
 
 How: an input is named once, by its side, for each reason (rows that are late, ahead of the clock,
 or without a key), in the first batch that leaves out a MARKED part of its rows; when the query
-ends, with the sum of the whole run. A join without a window is named once it holds state, with what
-a row costs. Where the query ends by itself, a single run needs no word; if the checkpoint had state
-from an earlier start, the join is named at the end, with how its state has grown in the run.
+ends, with the sum of the whole run. So is a join whose cap leaves out pairs. A join without a
+window is named once it holds state, with what a row costs. Where the query ends by itself, a single
+run needs no word; if the checkpoint had state from an earlier start, the join is named at the end,
+with how its state has grown in the run.
 Cost: some additions for each batch.
 """
 
@@ -64,13 +65,33 @@ class Alerts:
     before: Sequence[tuple[int, int]] = ()
     _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
     _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
+    #: operator -> pairs that its cap has left out
+    _capped: dict[int, int] = field(default_factory=dict)
     #: joins without a window -> (rows, bytes) that they hold, and those that have been named
     _endless: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warned: set[int] = field(default_factory=set)
 
     def take(self, record: BatchRecord) -> list[str]:
         """What a batch gives reason to say, each once in a run."""
-        return [*self._leaving_out(record), *self._growth(record)]
+        return [*self._leaving_out(record), *self._capping(record), *self._growth(record)]
+
+    def _capping(self, record: BatchRecord) -> list[str]:
+        """A warning for each join that leaves out pairs of a key for the first time."""
+        found = list[str]()
+        for number, entry in enumerate(record.joins):
+            if not entry.capped_pairs:
+                continue
+            if number not in self._capped:
+                key = entry.capped[0]
+                value = "with a value that is not told" if key.text is None else key.text
+                found.append(
+                    f"batch {record.batch}: the key {value} of {self._join(number)} has "
+                    f"{counted(key.made + key.left_out, 'pair')}, of which max_pairs_per_key left "
+                    f"out {key.left_out:,}, so no result contains them. Filter such rows, or raise "
+                    f"max_pairs_per_key"
+                )
+            self._capped[number] = self._capped.get(number, 0) + entry.capped_pairs
+        return found
 
     def _growth(self, record: BatchRecord) -> list[str]:
         """A warning for each join of two streams whose state nothing ever leaves."""
@@ -133,7 +154,11 @@ class Alerts:
             for operator, side, reason in self._named
             for sums in [self._sums[operator, side]]
         ]
-        return [*left_out, *self._grown()]
+        capped = [
+            f"in total, max_pairs_per_key left out {counted(pairs, 'pair')} of {self._join(number)}"
+            for number, pairs in self._capped.items()
+        ]
+        return [*left_out, *capped, *self._grown()]
 
     def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
         """Of which input, how many of how many rows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile
 
+#: So many capped keys a task tells, and a batch.
+MOST_CAPPED = 8
 #: Of a number in a report.
 NUMBER_BYTES = 8
 
@@ -123,6 +126,18 @@ class HotKey(NamedTuple):
     text: str | None
 
 
+class CappedKey(NamedTuple):
+    """A key with more pairs than it may make: how many were made, how many left out; its value.
+
+    `text`: None if values are not to be told.
+    """
+
+    hash_: int
+    made: int
+    left_out: int
+    text: str | None
+
+
 @dataclass(slots=True)
 class OperatorReport:
     """One task of an operator: its work at each instance, and the files that it has written.
@@ -139,6 +154,9 @@ class OperatorReport:
     keys: list[KeyCounts] = field(default_factory=list)
     #: heaviest first
     hot: list[HotKey] = field(default_factory=list)
+    #: pairs that were left out, and of which keys most
+    capped_pairs: int = 0
+    capped: list[CappedKey] = field(default_factory=list)
     result_files: list[StoredFile] = field(default_factory=list)
     result_rows: int = 0
     result_checksum: int = 0
@@ -192,3 +210,13 @@ def work_of(reports: Iterable[OperatorReport], instances: int) -> Work:
     np.add.at(found, told[:, 0], told[:, 1:])
     each = found.T
     return Work(each[0:2], each[2:4], each[4:6], *each[6:])
+
+
+def worst_capped(capped: Iterable[CappedKey]) -> list[CappedKey]:
+    """The keys of which most pairs are left out, each once, the worst first."""
+    found = dict[int, CappedKey]()
+    for one in capped:
+        known = found.get(one.hash_, CappedKey(one.hash_, 0, 0, None))
+        made, left_out = known.made + one.made, known.left_out + one.left_out
+        found[one.hash_] = CappedKey(one.hash_, made, left_out, one.text or known.text)
+    return nlargest(MOST_CAPPED, found.values(), key=lambda one: (one.left_out, one.hash_))

@@ -5,16 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
+from joinengine import InvalidRequest, StreamAggregate, last, session_windows, sliding, top, windows
 from joinengine.api.column_checks import check_type
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
+from joinengine.model.aggregation import Sessions
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
+from joinengine.model.windows import INT_MAX
 from joinengine.predicates.grouping import compile_aggregate
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
@@ -34,6 +38,7 @@ from tests.laws.cases import (
 )
 
 ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
+WHOLE = [name for name in ADDING if LAYOUTS[name].keeps_keys_whole]
 SOURCE = Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT))
 AGGREGATES = {
     "n": "count(*)",
@@ -45,6 +50,9 @@ AGGREGATES = {
 }
 
 spans = st.builds(
+    lambda gap: session_windows("lt", f"{gap} us", delay="400 us"),
+    st.sampled_from([1, 20, 60, 400]),
+) | st.builds(
     lambda size, slide: windows("lt", f"{size} us", f"{slide} us", delay="400 us"),
     st.sampled_from([1, 50, 130]),
     st.sampled_from([20, 50, 130, 200]),
@@ -70,12 +78,36 @@ class OneStream(LocalQuery):
         self.run(batch, parts)
 
 
+def in_sessions(tuples, gap):
+    """(key, edges, value) of each tuple in its session, by DuckDB; there are none beyond time."""
+    rows = [row for row in tuples if row[2] is not None]
+    tuples = pa.table(dict(zip("kvt", zip(*rows, strict=True), strict=True))) if rows else None
+    if tuples is None:
+        return []
+    sql = f"""
+        with starts as (
+            select *, t - lag(t) over w >= {gap} is not false as starts
+            from (select k, v, t::hugeint as t from tuples) window w as (partition by k order by t)
+        ), numbered as (
+            select *, sum(starts::int) over (partition by k order by t) as number from starts
+        )
+        select k, min(t) over w, max(t) over w + {gap}, v from numbered
+        window w as (partition by k, number)
+    """
+    found = duckdb.sql(sql).fetchall()
+    return [(key, (start, end), value) for key, start, end, value in found if end < INT_MAX]
+
+
 def expected(tuples, window, best):
     """(key, aggregates, start, end) of each group and window, perhaps only the best."""
     found = defaultdict(lambda: defaultdict(list))
-    for key, value, time in tuples:
-        for edges in windows_of(window, time):
+    if isinstance(window.panes, Sessions):
+        for key, edges, value in in_sessions(tuples, window.panes.gap_us):
             found[edges][key].append(value)
+    else:
+        for key, value, time in tuples:
+            for edges in windows_of(window.panes, time):
+                found[edges][key].append(value)
     results = Counter()
     for edges, groups in found.items():
         lines = [
@@ -114,6 +146,18 @@ def expected(tuples, window, best):
     twice=True,
     way=DISORDERED,
 )
+@example(
+    batches=HOT,
+    window=session_windows("lt", "90 us", delay="0 us"),
+    merge_every=2,
+    aggregators=2,
+    best=None,
+    schedule={},
+    lazy=False,
+    kills={(1, "joined")},
+    twice=True,
+    way=DISORDERED,
+)
 @given(
     batches=streams(),
     window=spans,
@@ -129,6 +173,8 @@ def expected(tuples, window, best):
 def test_every_layout_adds_up(
     layout, batches, window, merge_every, aggregators, best, schedule, lazy, kills, twice, way
 ):
+    if isinstance(window.panes, Sessions):
+        best = None
     plan = StreamAggregate(
         SOURCE,
         by="lk",
@@ -154,6 +200,90 @@ def test_every_layout_adds_up(
         tuples = [row for left, _ in batches for row in left]
         assert query.output() == expected(tuples, window, best)
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
+
+
+def expected_running(tuples, rows):
+    """The results of each tuple with a time, by SQL's window over rows."""
+    tuples = [row for row in tuples if row[2] is not None]
+    if not tuples:
+        return Counter()
+    tuples = pa.table(dict(zip("kvt", zip(*tuples, strict=True), strict=True)))
+    sql = f"""
+        select k, count(*) over w, count(k) over w, (sum(v * 2) over w)::bigint, avg(v) over w,
+        min(v) over w, max(v) over w, min(t) over w, t from tuples window w as (
+            partition by k order by t, k, v rows between {rows - 1} preceding and current row
+        )
+    """
+    return Counter(duckdb.sql(sql).fetchall())
+
+
+@pytest.mark.usefixtures("acting")
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(n, marks=() if n in ("mixed", "lptf") else pytest.mark.slow) for n in WHOLE],
+)
+@relaxed
+@example(
+    batches=HOT,
+    rows=4,
+    delay="0 us",
+    schedule={},
+    lazy=False,
+    kills={(1, "joined")},
+    twice=True,
+    way=DISORDERED,
+)
+@given(
+    batches=streams(),
+    rows=st.sampled_from([1, 2, 5, 1000]),
+    delay=st.just("400 us"),
+    schedule=st.dictionaries(
+        st.integers(1, 6),
+        st.lists(
+            st.builds(
+                Relayout, st.none() | st.sampled_from(WHOLE).map(CHOICES.get), st.integers(1, 7)
+            ),
+            min_size=1,
+            max_size=2,
+        ),
+        max_size=3,
+    ),
+    lazy=st.booleans(),
+    kills=kills,
+    twice=st.booleans(),
+    way=ways,
+)
+def test_the_last_rows_up_to_each(layout, batches, rows, delay, schedule, lazy, kills, twice, way):
+    plan = StreamAggregate(
+        SOURCE,
+        by="lk",
+        aggregates=AGGREGATES,
+        window=last("lt", rows=rows, delay=delay),
+        layout=CHOICES[layout],
+        instances=3,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        query = OneStream(
+            folder,
+            plan.query(),
+            layout,
+            choices=[node._choice for node in plan._flat()[0]],
+            jobs=InlineJobs(twice=twice, **way),
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        assert query.output() == expected_running([r for left, _ in batches for r in left], rows)
+        assert query.state.shelves.is_empty
+
+
+def test_no_switch_divides_a_key_of_which_the_last_rows_are_asked(tmp_path):
+    plan = StreamAggregate(
+        SOURCE, by="lk", aggregates=AGGREGATES, window=last("lt", 3, delay="0 s"), instances=3
+    )
+    switch = Settings(schedule={1: [Relayout(CHOICES["w-choices"])]})
+    with pytest.raises(InvalidRequest, match="layout w-choices may divide the rows of a key"):
+        OneStream(tmp_path, plan.query(), "hash", settings=switch)
 
 
 @pytest.mark.parametrize("text", ["sum(*)", "sum()", "avg(*)", "min(*)", "max()", "count(lk, lv)"])

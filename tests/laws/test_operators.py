@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import StreamAggregate, StreamJoin, asof, equi, windows, within
+from joinengine import StreamAggregate, StreamJoin, asof, equi, last, windows, within
 from joinengine.driver.settings import Settings
 from joinengine.lab.queries.first_story.novelty import StreamNovelty
 from joinengine.layouts import LAYOUTS
@@ -97,6 +97,18 @@ def aggregated(layout):
     return Case(plan, (lambda rows: key_value_time(rows, LEFT),))
 
 
+def running(layout):
+    plan = StreamAggregate(
+        stream("left", LEFT),
+        by="lk",
+        aggregates={"n": "count(*)", "s": "sum(lv)"},
+        window=last("lt", rows=3, delay="1 s"),
+        layout=layout,
+        instances=3,
+    )
+    return Case(plan, (lambda rows: key_value_time(rows, LEFT),))
+
+
 def novel(layout):
     plan = StreamNovelty(
         stream("texts", TEXTS),
@@ -142,6 +154,7 @@ CASES = {
     "chain": chained,
     "as-of join": nearest,
     "aggregation": aggregated,
+    "running": running,
     "novelty": novel,
     "distinct": distinct,
 }

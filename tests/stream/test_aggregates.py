@@ -11,6 +11,8 @@ from joinengine import (
     StreamAggregate,
     StreamJoin,
     equi,
+    last,
+    session_windows,
     sliding,
     top,
     windows,
@@ -287,6 +289,22 @@ REFUSED = {
         "top": top(3, by="m", error=0.1),
         "aggregates": {"m": "sum(amount)"},
     },
+    "no greatest groups of sessions with gaps of 1 s": {
+        "window": session_windows("i_ts", gap="1 s", delay="0 s"),
+        "top": top(3, by="n"),
+    },
+    "no greatest groups of the last 9 rows": {
+        "window": last("i_ts", 9, delay="0 s"),
+        "top": top(3, by="n"),
+    },
+    "layout pkg may divide the rows of a key": {
+        "window": last("i_ts", 9, delay="0 s"),
+        "layout": "pkg",
+    },
+    "has no partial results to merge": {
+        "window": last("i_ts", 9, delay="0 s"),
+        "merge_every": 2,
+    },
     "amount is decimal": {"by": "amount", "top": top(3, by="n", error=0.1)},
     "ambiguous column names": {"aggregates": {"buyer": "count(*)"}},
 }
@@ -314,3 +332,9 @@ def test_a_full_history_join_is_no_input(spark, folders):
 def test_the_plan_says_what_is_added_up(items):
     plan = StreamAggregate(items, **SETTINGS).explain()
     assert "counts by buyer, in windows of 1 s" in plan
+    apart = SETTINGS | {"window": session_windows("i_ts", gap="1 s", delay="0 s")}
+    plan = StreamAggregate(items, **apart).explain()
+    assert "counts by buyer, in sessions with gaps of 1 s" in plan
+    apart = SETTINGS | {"window": last("i_ts", rows=5, delay="0 s")}
+    plan = StreamAggregate(items, **apart).explain()
+    assert "counts by buyer, in the last 5 rows up to each" in plan

@@ -80,6 +80,52 @@ def test_other_streaming_sources(spark, folders, tmp_path):
     same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between 0 and 5e6"))
 
 
+def test_rows_that_are_kept_for_a_time(spark, folders, tmp_path):
+    """The event times of both kinds of streams are known by their watermarks."""
+    left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
+    right = parquet_stream(spark, folders.items, rows_per_interval=120)
+    timed = right.withWatermark("i_ts", "10 seconds")
+    on = {"on": equi("id", "order_id"), "instances": 3}
+    joined = StreamJoin(left, timed, keep=("2 seconds", "1 second"), **on)
+    run(joined, tmp_path)
+    lead = "epoch_us(i_ts) - epoch_us(o_ts)"
+    same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between -1e6 and 2e6"))
+    (half,) = StreamJoin(left, timed, keep=(None, "1 minute"), **on).query().operators
+    assert half.window == within("o_ts", "i_ts", lower="-1 minute", delay=("10 s", "10 s"))
+    (whole,) = StreamJoin(left, timed, keep="1 minute", how="full", **on).query().operators
+    assert (whole.window.lower_us, whole.window.upper_us) == (-60_000_000, 60_000_000)
+    for wrong, message in {
+        (
+            right,
+            "1 minute",
+            None,
+        ): "keep: expected one event time of the right input, .* found none",
+        (timed, "0 s", None): "keep '0 s' must be positive",
+        (timed, (None, None), None): "neither lower nor upper",
+        (timed, "1 minute", half.window): "give one of the two",
+    }.items():
+        other, keep, window = wrong
+        with pytest.raises(InvalidRequest, match=message):
+            StreamJoin(left, other, keep=keep, within=window, **on)
+
+
+def test_pairs_that_are_left_out_are_counted_and_warned_of(spark, folders, tmp_path, caplog):
+    left, right = streams(spark, folders)
+    few = left.withColumn("k", "id % 3"), right.withColumn("k", "order_id % 3")
+    joined = StreamJoin(*few, on="k", max_pairs_per_key=100, instances=2)
+    query = run(joined, tmp_path)
+    whole = oracle(pairs(folders, "id % 3 = order_id % 3")).total()
+    found = found_in(tmp_path / "out").total()
+    left_out = sum(query.metrics().column("capped_pairs").to_pylist())
+    assert 0 < found
+    assert found + left_out == whole
+    said = [one.getMessage() for one in caplog.records if "max_pairs_per_key" in one.getMessage()]
+    assert len(said) == 2
+    assert "of which max_pairs_per_key left out" in said[0]
+    assert f"in total, max_pairs_per_key left out {left_out:,} pairs" in said[1]
+    assert "at most 100 pairs of a key" in joined.explain()
+
+
 def test_rate_source(spark, tmp_path):
     """A stream that never ends is stopped in the middle: its results so far are right."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()

@@ -10,6 +10,7 @@ from joinengine.driver.records import BatchRecord, OperatorRecord, Refused
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reporting.alerts import MARKED, Alerts
+from joinengine.wire.reports import CappedKey
 from tests.harness import two_way
 from tests.unit.states import chain
 
@@ -47,6 +48,18 @@ def test_a_stream_is_named_once_and_in_the_end(reason, words, alerts):
     assert first.startswith("in total, 39 of 4,000 rows (1%) of ")
     assert second.startswith("in total, 10 of 1,300 rows (1%) of ")
     assert words in first
+
+
+def test_a_join_that_leaves_out_pairs_is_named_once_and_in_the_end(alerts):
+    keys = [CappedKey(7, 1_000, 2_000, "lisa"), CappedKey(9, 1_000, 4, None)]
+    (said,) = alerts.take(batch(0, capped_pairs=2_004, capped=keys))
+    assert said.startswith("batch 0: the key lisa of join 0 has 3,000 pairs, of which")
+    assert "left out 2,000," in said
+    assert alerts.take(batch(1)) == []
+    assert alerts.take(batch(2, capped_pairs=6, capped=keys[1:])) == []
+    assert [*alerts.sums()] == ["in total, max_pairs_per_key left out 2,010 pairs of join 0"]
+    (said,) = Alerts(alerts.query).take(batch(0, capped_pairs=4, capped=keys[1:]))
+    assert "the key with a value that is not told of join 0" in said
 
 
 def named(alerts, left, right):

@@ -16,7 +16,9 @@ from joinengine import (
     StreamJoin,
     band,
     equi,
+    last,
     parquet_stream,
+    session_windows,
     sliding,
     theta,
     top,
@@ -95,6 +97,21 @@ JOINS = {
     "suffixes: expected a pair of texts": {"suffixes": ("_x",)},
     "within: '1 hour' .* write for example within=within": {"within": "1 hour"},
     "within: windows.* belongs to a StreamAggregate": {"within": windows("lt", "1 s")},
+    "within: session_windows.* belongs to a StreamAggregate": {
+        "within": session_windows("lt", "1 s")
+    },
+    "max_pairs_per_key: expected at least 1, found 0": {"max_pairs_per_key": 0},
+    "max_pairs_per_key: how='left' shows": {
+        "max_pairs_per_key": 9,
+        "how": "left",
+        "within": within("lt", "rt", lower="0 s", upper="1 s", delay="0 s"),
+    },
+    "max_pairs_per_key: expected a join on equal columns alone": {
+        "max_pairs_per_key": 9,
+        "on": theta("lt < rt"),
+        "layout": "dynamic",
+    },
+    "within: last.* belongs to a StreamAggregate": {"within": last("lt", 9)},
     "within: column 'x' of the right side does not exist": {
         "within": within("lt", "x", lower="0 s", delay="0 s")
     },

@@ -104,7 +104,7 @@ def test_impossible_windows_are_refused():
         within("a", "b", lower="2 s", upper="1 s")
     with pytest.raises(InvalidRequest, match="negative"):
         within("a", "b", lower="0 s", upper="1 s", delay="-1 s")
-    with pytest.raises(InvalidRequest, match="window: max_ahead -1 s is negative; use 0 or"):
+    with pytest.raises(InvalidRequest, match="tumbling: max_ahead -1 s is negative; use 0 or"):
         tumbling("a", "b", size="1 s", max_ahead="-1 s")
     with pytest.raises(InvalidRequest, match="positive"):
         within("a", "b", lower="0 s", upper="1 s", idle_after="0 s")

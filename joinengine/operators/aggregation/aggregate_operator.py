@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from joinengine.exchange.roles import Admission
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.aggregation import AggregateFunction, Stage
-from joinengine.model.durations import describe
+from joinengine.model.aggregation import Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator
 from joinengine.operators.accounts import common_account
@@ -25,18 +24,10 @@ from joinengine.operators.aggregation.aggregate_task import (
 )
 from joinengine.operators.base import LayoutPolicy, OneInput, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk, TaskHeader
-from joinengine.operators.timing import Flow, Limit, Upstream, left_out_text, limit_of_side
+from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 
 _MERGES = "merges partial results"
-#: What aggregates are called.
-_NOUNS = {
-    AggregateFunction.COUNT: "counts",
-    AggregateFunction.SUM: "sums",
-    AggregateFunction.MEAN: "means",
-    AggregateFunction.MIN: "least values",
-    AggregateFunction.MAX: "greatest values",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +104,8 @@ class Aggregation(AggregateSpec, OneInput, Operator):
     @override
     def account(self) -> Mapping[str, Any]:
         """Groups, windows, aggregates and the top."""
-        return {
-            "on": self._grouping_text(),
-            "aggregates": [[a.name, a.function, a.sql] for a in self.grouping.aggregates],
-            **common_account(self, self.keys(Side.LEFT)),
-            "how": f"aggregate: {self.stage.value}",
-            "top": repr(self.grouping.top),
-        }
+        common = common_account(self, self.keys(Side.LEFT))
+        return {**self.facts(), **common, "top": repr(self.grouping.top)}
 
     @override
     def lines(
@@ -127,35 +113,15 @@ class Aggregation(AggregateSpec, OneInput, Operator):
     ) -> list[str]:
         (name,) = inputs
         if self.stage is Stage.PARTIAL:
-            (source,), time = self.inputs, " or ".join(self.times(Side.LEFT))
             often = f"{self.merge_every} batches" if self.merge_every > 1 else "batch"
-            left_out = left_out_text(source, self.window.delays_us[0], self.window.ahead_us)
-            return [
-                f"operator {self.index}: {self._in_words()}",
-                f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
-                f"  {name}: added up by {time}; partial results are sent on after every {often}"
-                f"{left_out}",
-            ]
+            return self.first_lines(
+                name, choice, f"partial results are sent on after every {often}"
+            )
         what = f"keeps the top groups of {name}," if self.stage is Stage.TOP else _MERGES
         return [
             f"operator {self.index}: {what} on {self.instances} instances",
             "  a partial result is kept until its last window has ended",
         ]
-
-    def _in_words(self) -> str:
-        """What is computed, by which groups, in which windows; for people."""
-        panes = self.grouping.panes
-        made = dict.fromkeys(_NOUNS[one.function] for one in self.grouping.aggregates)
-        groups = ", ".join(self.grouping.groups)
-        slides = panes.slide_us != panes.size_us
-        starts = f" starting every {describe(panes.slide_us)}" if slides else ""
-        by = f" by {groups}" if groups else ""
-        return f"{' and '.join(made)}{by}, in windows of {describe(panes.size_us)}{starts}"
-
-    def _grouping_text(self) -> str:
-        panes = self.grouping.panes
-        size, slide = describe(panes.size_us), describe(panes.slide_us)
-        return f"{', '.join(self.grouping.groups) or 'nothing'} in windows of {size} every {slide}"
 
 
 def _without_work(header: TaskHeader) -> TaskHeader:

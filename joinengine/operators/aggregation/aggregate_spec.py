@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from joinengine.exchange.keying import Keying
-from joinengine.model.aggregation import EventTime, Grouping, Stage
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.aggregation import AggregateFunction, EventTime, Grouping, Panes, Stage
 from joinengine.model.conditions import Equi
+from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, Input
+from joinengine.operators.timing import left_out_text
+
+#: What aggregates are called.
+_NOUNS = {
+    AggregateFunction.COUNT: "counts",
+    AggregateFunction.SUM: "sums",
+    AggregateFunction.MEAN: "means",
+    AggregateFunction.MIN: "least values",
+    AggregateFunction.MAX: "greatest values",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +67,44 @@ class AggregateSpec:
             return ()
         if self.stage is Stage.TOP:
             return (WINDOW_END,)
-        return self.grouping.groups if self.stage is Stage.PARTIAL else self.grouping.places
+        return self.grouping.groups if self.stage.is_first else self.grouping.places
 
     def times(self, side: Side) -> tuple[str, ...]:
         """The event time of tuples; partial results have none that could be late."""
-        return self.window.times[0] if self.stage is Stage.PARTIAL else ()
+        return self.window.times[0] if self.stage.is_first else ()
 
     def carried_schema(self, side: Side) -> pa.Schema:
         """The columns with which a tuple travels."""
-        if self.stage is not Stage.PARTIAL:
+        if not self.stage.is_first:
             return self.schemas[0]
         needed = {*self.grouping.groups, *self.grouping.columns, *self.times(side)}
         return pa.schema([field for field in self.schemas[0] if field.name in needed])
+
+    def first_lines(self, source: str, choice: LayoutChoice, when: str) -> list[str]:
+        """The lines of `explain` for a stage that gets the tuples of `source`."""
+        time, late = " or ".join(self.times(Side.LEFT)), self.window
+        left_out = left_out_text(self.inputs[0], late.delays_us[0], late.ahead_us)
+        return [
+            f"operator {self.index}: {self._in_words()}",
+            f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            f"  {source}: added up by {time}; {when}{left_out}",
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """What the account of a stage says of groups, windows, aggregates and the stage."""
+        grouping = self.grouping
+        return {
+            "on": f"{', '.join(grouping.groups) or 'nothing'} in {grouping.panes}",
+            "aggregates": [[a.name, a.function, a.sql] for a in grouping.aggregates],
+            "how": f"aggregate: {self.stage.value}",
+        }
+
+    def _in_words(self) -> str:
+        """What is computed, by which groups, in which windows; for people."""
+        panes, groups = self.grouping.panes, ", ".join(self.grouping.groups)
+        made = dict.fromkeys(_NOUNS[one.function] for one in self.grouping.aggregates)
+        stretches = str(panes)
+        if isinstance(panes, Panes) and panes.slide_us == panes.size_us:
+            stretches = f"windows of {describe(panes.size_us)}"
+        by = f" by {groups}" if groups else ""
+        return f"{' and '.join(made)}{by}, in {stretches}"

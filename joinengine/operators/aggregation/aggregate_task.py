@@ -2,7 +2,9 @@
 
 PARTIAL adds up the tuples that arrived, per group and pane, and passes partial results on, at once
 or every so many batches. MERGE keeps partial results, sorted by pane, until a window is over; then
-it adds up the panes of the window. TOP keeps the greatest groups of each aggregator and, when a
+it adds up the panes of the window. Pieces of sessions wait until none of their session may follow:
+those that end by the watermark are put together, with all edges that are known, and are a result,
+or one piece that ends later. TOP keeps the greatest groups of each aggregator and, when a
 window is over, takes the greatest of all.
 
 Law: a window's results leave once, in the first batch whose watermark has passed its end. By then
@@ -10,7 +12,8 @@ every tuple of the window has been passed on, since the watermark of a stage wai
 before (joinengine.operators.aggregation.aggregate_operator). Any instance may add any tuple up, so
 a change of the layout moves no state.
 Cost: per tuple one hash aggregation; per partial result one sort and one more aggregation for each
-window that holds it.
+window that holds it. Under sessions the pieces of an instance are read in each batch in which any
+ends.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from joinengine.exchange.blocks import Tuples
@@ -28,16 +32,22 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between, sort_order
 from joinengine.kernels.watch_numbers import in_order, word_of_time
-from joinengine.model.aggregation import PANE, Stage
+from joinengine.model.aggregation import BEGINNING, PANE, Last, Panes, Sessions, Stage, time_before
 from joinengine.model.keys import Side
-from joinengine.model.lateness import INT_MAX
 from joinengine.model.query import WINDOW_END
-from joinengine.model.windows import INT_MIN
+from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.operators.aggregation.aggregate_spec import AggregateSpec
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_at
-from joinengine.predicates.grouping import add_parts, add_tuples, finish, greatest, partial_schema
+from joinengine.predicates.grouping import (
+    add_parts,
+    add_tuples,
+    due_sessions,
+    finish,
+    greatest,
+    partial_schema,
+)
 from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
 from joinengine.state.run import OpenRun, Run
 from joinengine.state.upkeep import Shelf
@@ -70,8 +80,16 @@ class PartsShelf(Shelf):
     @property
     @override
     def span_us(self) -> int:
-        """Partial results live as long as a window."""
-        return self.spec.grouping.panes.size_us
+        """Partial results live as long as a window, those of sessions for a gap at least."""
+        panes = self.panes
+        return panes.gap_us if isinstance(panes, Sessions) else panes.size_us
+
+    @property
+    def panes(self) -> Panes | Sessions:
+        """The panes of partial results."""
+        found = self.spec.grouping.panes
+        assert not isinstance(found, Last)
+        return found
 
     @override
     def schema(self, side: Side) -> pa.Schema:
@@ -111,7 +129,11 @@ class _Worker:
             if self._spec.stage is Stage.PARTIAL:
                 self._pass_on(instance, spine, self._added(instance, arrived))
             else:
-                spine = self._close_windows(spine)
+                panes = self._shelf.panes
+                if isinstance(panes, Sessions):
+                    spine = self._close_sessions(instance, spine)
+                else:
+                    spine = self._close_windows(panes, spine)
                 self._store(instance, [one.columns for one in arrived])
                 self._keeper.merge(spine)
 
@@ -121,8 +143,8 @@ class _Worker:
         schema = partial_schema(spec.grouping, spec.schemas[0])
         times = spec.window.times[0]
         for one in arrived:
-            panes = spec.grouping.panes.pane_of(latest_time(one.columns, times))
-            counts = add_tuples(spec.grouping, one.columns, panes).cast(schema)
+            found = add_tuples(spec.grouping, one.columns, latest_time(one.columns, times))
+            counts = found.cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
         has_keys = bool(spec.keys(Side.LEFT))
         if arrived and (has_keys or self._desk.header.counted is not None):
@@ -139,9 +161,7 @@ class _Worker:
         if not self._task.facts[PASSES_ON]:
             self._store(instance, [one for part in added for one in part.to_batches()])
             return
-        held = [
-            pa.Table.from_batches([one.columns.take(pa.array(one.live_rows()))]) for one in spine
-        ]
+        held = [pa.Table.from_batches([_live(one)]) for one in spine]
         for one in spine:
             self._keeper.forget(one.run)
         parts = [*held, *added]
@@ -164,22 +184,39 @@ class _Worker:
         order = np.argsort(words, kind="stable")
         self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
 
-    def _close_windows(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
+    def _close_windows(self, windows: Panes, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Show the windows that are over; the runs without the panes that no later window holds."""
         spec, grouping = self._spec, self._spec.grouping
         watermark, closed = self._task.header.watermark, self._task.facts[CLOSED]
         panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
         present = np.unique(np.concatenate(panes)) if panes else np.empty(0, np.int64)
-        for end in grouping.panes.ends(present, closed, watermark).tolist():
-            lower, upper = grouping.panes.first_pane(end), end
+        for end in windows.ends(present, closed, watermark).tolist():
+            lower, upper = windows.first_pane(end), end
             parts = pa.Table.from_batches([_between(one, lower, upper) for one in spine])
             if spec.stage is Stage.TOP:
                 self._emit(greatest(grouping, parts))
             else:
-                edges = end - grouping.panes.size_us, end
+                edges = end - windows.size_us, end
                 close = heaviest if spec.is_sketched else finish
                 self._emit(close(grouping, parts, edges, spec.output_schema))
-        spent = word_of_time(min(grouping.panes.spent(watermark), INT_MAX) + 1)
+        return self._without(spine, windows.spent(watermark))
+
+    def _close_sessions(self, instance: int, spine: Sequence[OpenRun]) -> list[OpenRun]:
+        """Show the sessions that are over; the pieces of the others."""
+        until = time_before(self._task.header.watermark)
+        if not any(one.run.min_time is not None and one.run.min_time <= until for one in spine):
+            return list(spine)
+        grouping, schema = self._spec.grouping, self._spec.schemas[0]
+        pieces = pa.Table.from_batches([_live(one) for one in spine])
+        due = due_sessions(grouping, pieces, until).cast(schema)
+        over = due.filter(pc.less_equal(due.column(PANE), min(until, INT_MAX - 1)))
+        self._emit(finish(grouping, over, (BEGINNING, PANE), self._spec.output_schema))
+        self._store(instance, due.filter(pc.greater(due.column(PANE), until)).to_batches())
+        return self._without(spine, until)
+
+    def _without(self, spine: Sequence[OpenRun], last: int) -> list[OpenRun]:
+        """The runs without the panes up to `last`."""
+        spent = word_of_time(min(last, INT_MAX) + 1)
         return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
 
     def _less(self, one: OpenRun, spent: int) -> OpenRun:
@@ -197,6 +234,10 @@ class _Worker:
             self._desk.results.add(batch.columns)
 
 
+def _live(one: OpenRun) -> pa.RecordBatch:
+    return one.columns.take(pa.array(one.live_rows()))
+
+
 def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
     """The live rows with panes in [lower, upper]."""
     bounds = in_order(np.array([lower, upper + 1]))
@@ -209,12 +250,15 @@ def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
 
     Only the range of panes of a run is known, so the window may turn out to hold none.
     """
-    panes, ends = spec.grouping.panes, [math.inf]
+    panes, ends = PartsShelf(spec).panes, [math.inf]
     if closed == math.inf:
         return math.inf
     for run in runs:
         assert run.min_time is not None
         assert run.max_time is not None
+        if isinstance(panes, Sessions):
+            ends.append(run.min_time)
+            continue
         if panes.given:
             after = run.min_time if run.min_time > closed else run.max_time
             ends.append(after if after > closed else math.inf)

@@ -19,9 +19,8 @@ from joinengine.kernels.probing import Ints
 from joinengine.model.columns import compared_fields, name_beside
 from joinengine.model.conditions import AsOf, Direction, Predicate
 from joinengine.model.keys import Side
-from joinengine.model.lateness import INT_MAX
 from joinengine.model.query import ID, Input, JoinType, OutputColumn, output_schema
-from joinengine.model.windows import plus_held
+from joinengine.model.windows import INT_MAX, plus_held
 from joinengine.state.run_file import Page
 from joinengine.state.upkeep import Shelf
 

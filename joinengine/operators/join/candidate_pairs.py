@@ -16,7 +16,7 @@ ns, and the comparisons that are left, or 2 ns where a grid serves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -30,20 +30,22 @@ from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import first_word
 from joinengine.kernels.probing import Hits, Ints, Needles, Rows, live_rows
-from joinengine.kernels.seating import find_seated, group_seated, row_bounds, seated_order
+from joinengine.kernels.seating import (
+    find_seated,
+    group_seated,
+    keys_of,
+    row_bounds,
+    seated_order,
+)
 from joinengine.kernels.timelines import Timeline, covered
 from joinengine.model.keys import U_BITS, Side
 from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
+from joinengine.operators.hot import texts_of
+from joinengine.operators.join.capping import Cap, Capped
 from joinengine.operators.join.grids import Line, blocks_of
 from joinengine.operators.join.join_spec import JoinSpec
-from joinengine.operators.join.matching import (
-    MADE,
-    PAIRS,
-    Matcher,
-    Pairs,
-    Unsettled,
-)
+from joinengine.operators.join.matching import MADE, PAIRS, Matcher, Pairs, Unsettled
 from joinengine.operators.join.tallying import Tally
 from joinengine.operators.join.teams import SortedTuples
 from joinengine.predicates.theta import Grid
@@ -65,7 +67,7 @@ class _Slot:
 
     `rows`: the arrived rows, sorted by seat and word; `needles`: their distinct seated keys.
     `cells`: per arrived row the cell that it probes; None: no band. `dense` (needles,): which have
-    more pairs with stored tuples than tuples.
+    more pairs with stored tuples than tuples, or than `cap` allows; None: there is none.
     """
 
     spec: JoinSpec
@@ -76,6 +78,7 @@ class _Slot:
     cells: Ints | None
     dense: Bools
     tally: Tally
+    cap: Cap | None
 
     @cached_property
     def sizes(self) -> Ints:
@@ -178,6 +181,7 @@ class Prober:
         self.done = list[Done]()
         #: (3, seats) tuples that have probed, pairs that were compared, and results
         self.counts = np.zeros((3, 1), np.int64)
+        self.capped = Capped(named=task.header.named)
 
     def begin(self, seats: int) -> None:
         """Count anew, for a team of so many instances."""
@@ -206,15 +210,29 @@ class Prober:
                 seats = None if seats is None else seats[order]
             needles = group_seated(words, seats)
             found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
-            dense, pairs = _dense(needles, found)
+            most = self._spec.max_pairs
+            dense, pairs = _dense(needles, found, most)
             by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
             tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
-            slot = _Slot(self._spec, side, arrived, rows, needles, cells, dense, tally)
+            cap = None if most is None else Cap.of(len(dense), most)
+            slot = _Slot(self._spec, side, arrived, rows, needles, cells, dense, tally, cap)
             for sheet, hits in zip(stored, found, strict=True):
                 self._meet(slot, sheet, hits)
             self.counts += tally.per_seat()
+            if cap is not None:
+                self._note_capped(slot, cap)
             if weighs:
                 self.done.append(tally.done(side))
+
+    def _note_capped(self, slot: _Slot, cap: Cap) -> None:
+        """Take note of the pairs that were left out."""
+        keying, columns = self._spec.keying, slot.arrived.columns
+
+        def texts(needles: Ints) -> Iterable[str | None]:
+            firsts = slot.rows[slot.needles.starts[needles]]
+            return texts_of(keying, slot.side, columns, firsts)
+
+        self.capped.add(cap, keys_of(slot.needles.hashes), texts)
 
     def _meet(self, slot: _Slot, sheet: Sheet, hits: Hits) -> None:
         """Pair the tuples of one sheet with the arrived ones that have their keys."""
@@ -264,6 +282,9 @@ class Prober:
         Where each of these pairs is known to match, a tuple is marked once, and if no pair is a
         result, none is looked at.
         """
+        if slot.cap is not None:
+            found = found._replace(lengths=slot.cap.cut(found.needle, found.lengths))
+            found = found.only(found.lengths > 0)
         if self._matcher.is_settled(unsettled):
             limit = min(limit, MADE)
             if self._matcher.marks_tuples:
@@ -355,14 +376,20 @@ class Prober:
         return early or (upper is not None and right[0] - left[1] > upper)
 
 
-def _dense(needles: Needles, found: Sequence[Hits]) -> tuple[Bools, int]:
-    """(needles,) which have more pairs with stored tuples than tuples; and how many all have."""
+def _dense(needles: Needles, found: Sequence[Hits], most: int | None) -> tuple[Bools, int]:
+    """(needles,) which have more pairs with stored tuples than tuples; and how many all have.
+
+    Those with more than `most` pairs are dense, too.
+    """
     stored = np.zeros(len(needles.hashes), np.int64)
     for hits in found:
         stored[hits.needles] += hits.counts
     arrived = np.diff(needles.starts)
     pairs = arrived * stored
-    return np.asarray(pairs > arrived + stored), int(pairs.sum())
+    few = arrived + stored
+    if most is not None:
+        few = np.minimum(few, most)
+    return np.asarray(pairs > few), int(pairs.sum())
 
 
 def _live(sheet: Sheet, ranks: Ints) -> Ints:

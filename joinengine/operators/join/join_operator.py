@@ -17,7 +17,7 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe, describe_about
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
-from joinengine.model.texts import condition_text, size_text
+from joinengine.model.texts import condition_text, counted, size_text
 from joinengine.model.windows import Sliding
 from joinengine.operators.accounts import common_account, key_schema
 from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
@@ -159,6 +159,7 @@ class Join(JoinSpec, Operator):
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines(self.instances)),
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
+            *self._cap_line(),
             *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
         ]
 
@@ -194,6 +195,11 @@ class Join(JoinSpec, Operator):
         low = "" if window.lower_us is None else f"{describe(window.lower_us)} <= "
         high = "" if window.upper_us is None else f" <= {describe(window.upper_us)}"
         return f"{low}{right} - {left}{high}"
+
+    def _cap_line(self) -> list[str]:
+        if self.max_pairs is None:
+            return []
+        return [f"  cap   at most {counted(self.max_pairs, 'pair')} of a key; others are left out"]
 
     def _side_line(self, side: Side, name: str) -> str:
         return f"  {side.name.lower():5} {self._leaving(side, name)}"

@@ -29,7 +29,8 @@ class JoinSpec:
 
     `distance`: the band in the units of its columns. `predicate`: what else a pair must fulfil.
     `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
-    which is read whole before the first batch.
+    which is read whole before the first batch. `max_pairs`: how many pairs of a key the tuples that
+    arrive on a side may make at an instance; None: any number.
     """
 
     index: int
@@ -44,6 +45,7 @@ class JoinSpec:
     predicate: Predicate | None = None
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
+    max_pairs: int | None = None
 
     @cached_property
     def keying(self) -> Keying:

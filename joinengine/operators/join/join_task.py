@@ -263,7 +263,9 @@ class _Worker:
         return unbacked_keys(stored.router, dict(stored.missing), instance, newest)
 
     def close(self) -> None:
-        """Seal the marks of this batch for the watchers."""
+        """Seal the marks of this batch for the watchers, and report what was left out."""
+        capped, report = self._prober.capped, self._desk.report
+        report.capped_pairs, report.capped = capped.pairs, capped.keys
         if self._watchers is not None:
             with self._timed("watch"):
                 self._watchers.close()

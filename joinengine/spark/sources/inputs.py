@@ -291,12 +291,12 @@ def schema_of(source: Source) -> pa.Schema:
     return types.arrow_schema(source.schema, "a streaming DataFrame")
 
 
-def delay_of(source: Source, column: str) -> int | None:
-    """The delay of the input's `withWatermark` on `column`, in microseconds; None: it has none."""
+def delays_of(source: Source) -> Mapping[str, int]:
+    """Event-time column -> the delay, in microseconds, of each `withWatermark` of the input."""
     if isinstance(source, OwnStream):
-        return source.delays.get(column)
+        return source.delays
     if not isinstance(source, DataFrame):
-        return None
-    metadata: dict[str, Any] = source.schema[column].metadata or {}
-    delay = metadata.get("spark.watermarkDelayMs")
-    return None if delay is None else int(delay) * 1000
+        return {}
+    key = "spark.watermarkDelayMs"
+    timed = [field for field in source.schema if key in (field.metadata or {})]
+    return {field.name: int(field.metadata[key]) * 1000 for field in timed}

@@ -11,18 +11,18 @@ from typing_extensions import override
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.roles import Admission
 from joinengine.lab.queries.first_story.novelty_spec import NoveltySpec
-from joinengine.lab.queries.first_story.novelty_task import CLOSED, judge_due
+from joinengine.lab.queries.first_story.novelty_task import judge_due
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import OneInput, Operator, OperatorTask, Order
+from joinengine.operators.base import Operator, OperatorTask
 from joinengine.operators.desk import Desk
+from joinengine.operators.recent import InTimeOrder
 from joinengine.operators.timing import Flow
-from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class Novelty(NoveltySpec, OneInput, Operator):
+class Novelty(NoveltySpec, InTimeOrder, Operator):
     """Tuples that resemble none of those before them under their key; see NoveltySpec.
 
     State follows the layout at once: a tuple looks for others at one instance only.
@@ -34,23 +34,6 @@ class Novelty(NoveltySpec, OneInput, Operator):
         return Admission(
             Keying((keys, keys)), self.window.times[0], self.schemas[0], stays_put=True
         )
-
-    @override
-    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether tuples may have become due since the last batch."""
-        clock, runs = state.clock, state.shelves.state.values()
-        return clock.watermark > clock.closed and any(
-            run.max_time is not None and run.max_time >= clock.closed for run in runs
-        )
-
-    @override
-    def tasks(self, order: Order) -> Sequence[OperatorTask]:
-        """The tasks of a batch; none if no tuple arrives, no state moves and no tuple is due."""
-        state = order.state
-        pending = state.layouts.pending is not None
-        if not (order.brings or pending or self.is_due(state, order.batch, quiet=True)):
-            return []
-        return order.tasks(state.layouts.router.instances, facts={CLOSED: state.clock.closed})
 
     @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:

@@ -1,0 +1,73 @@
+"""Running aggregates: the last tuples of a group, up to each of its tuples, added up by DuckDB.
+
+Tuples follow one another by time, then by the columns that the aggregates use (NULL last); those
+that agree in all of them are alike, so their order changes no result.
+
+Law: the results of a tuple follow from it and as many tuples before it as there are in `Last`.
+Cost: one sort of the tuples, and one step of a window of SQL for each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.model.aggregation import Aggregate, AggregateFunction, Grouping, Last
+from joinengine.model.windows import Times
+from joinengine.predicates.grouping import evaluated_columns, query_parts
+
+
+def add_up_last(
+    grouping: Grouping,
+    tuples: pa.RecordBatch,
+    times: Times,
+    due: NDArray[np.bool_],
+    schema: pa.Schema,
+) -> pa.Table:
+    """(n,) tuples, their times, and which are due -> the results of those that are."""
+    assert isinstance(grouping.panes, Last)
+    columns = [*grouping.places]
+    columns += [f"{_over_window(one)} as a{i}" for i, one in enumerate(grouping.aggregates)]
+    columns += ["min(t) over w", "t"]
+    frame = f"rows between {grouping.panes.rows - 1} preceding and current row"
+    window = f"w as ({_in_order(grouping, '')} {frame})"
+    sql = f"select {', '.join(columns)} from parts window {window} qualify due"
+    found = query_parts(sql, _table(grouping, tuples, times, due), grouping.zone)
+    return found.rename_columns(schema.names).cast(schema)
+
+
+def rank_from_last(
+    grouping: Grouping, tuples: pa.RecordBatch, times: Times, apart: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """(n,) tuples -> the place of each in its group, 1 for the last; those `apart` on their own."""
+    rank = f"row_number() over ({_in_order(grouping, ' desc nulls first', 'due')})"
+    sql = f"select place from (select {rank} as place, number from parts) order by number"
+    table = _table(grouping, tuples, times, apart)
+    table = table.append_column("number", pa.array(np.arange(len(times))))
+    return np.asarray(query_parts(sql, table, grouping.zone).column("place"))
+
+
+def _table(
+    grouping: Grouping, tuples: pa.RecordBatch, times: Times, due: NDArray[np.bool_]
+) -> pa.Table:
+    columns = evaluated_columns(grouping, tuples)
+    return pa.table({**columns, "t": pa.array(times), "due": pa.array(due)})
+
+
+def _in_order(grouping: Grouping, way: str, *groups: str) -> str:
+    """SQL for the order within a group; `way`: after each column; `groups`: further ones."""
+    by = ", ".join([*grouping.places, *groups])
+    order = ", ".join(f"{one}{way}" for one in ("t", *grouping.inputs))
+    return f"partition by {by} order by {order}" if by else f"order by {order}"
+
+
+def _over_window(one: Aggregate) -> str:
+    """SQL for an aggregate over the window w, in the type of its result."""
+    value = "*" if one.sql is None else one.sql
+    if one.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
+        return f"{one.function}({value}) over w"
+    added = f"cast(sum({value}) over w as {one.sums})"
+    if one.function is AggregateFunction.MEAN:
+        return f"cast({added} as double) / count({value}) over w"
+    return f"cast({added} as bigint)" if one.kind == pa.int64() else added
