@@ -227,6 +227,7 @@ def test_the_page_names_every_figure():
 def test_units_stand_in_the_names():
     known = (
         "candidates",
+        "pairs",
         "replans",
         "rows",
         "bytes",
