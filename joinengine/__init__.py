@@ -17,6 +17,7 @@ logging.getLogger("joinengine").addFilter(print_arguments)
 if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate
     from joinengine.api.joins import StreamJoin
+    from joinengine.api.sql_queries import sql
     from joinengine.api.writer import JoinWriter
     from joinengine.model.aggregation import top, windows
     from joinengine.model.conditions import band, equi, theta
@@ -55,6 +56,7 @@ _HOMES = {
     "parquet_stream": "spark.sources.inputs",
     "session": "spark.session.session",
     "sliding": "model.windows",
+    "sql": "api.sql_queries",
     "theta": "model.conditions",
     "top": "model.aggregation",
     "tumbling": "model.windows",
@@ -82,6 +84,7 @@ __all__ = [
     "parquet_stream",
     "session",
     "sliding",
+    "sql",
     "theta",
     "top",
     "tumbling",

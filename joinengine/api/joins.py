@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from joinengine.api.column_checks import (
     found_columns,
     join_type,
     output_columns,
+    selected_columns,
 )
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
@@ -53,6 +54,8 @@ class StreamJoin(StreamQuery):
     write `left.name` or `right.name`.
     `left_where`, `right_where`: predicates that a row of that side must fulfil to enter the join.
     `suffixes`: added to column names that both sides have. Without it, such names are an error.
+    `select`: the columns of the results, if not all: a list of names, or a mapping of the name of a
+    result to a column (`{"id": "left.id"}`).
     `layout`: a name, with settings if wanted (`mnrt:imbalance=0.02`), or an object of
     `joinengine.layouts`. If not given: the checkpoint's layout, or `auto` for a new checkpoint.
     `instances`: the number of logical workers. If not given: one per core; an existing checkpoint
@@ -73,6 +76,7 @@ class StreamJoin(StreamQuery):
         left_where: str | None = None,
         right_where: str | None = None,
         suffixes: tuple[str, str] | None = None,
+        select: Columns | Mapping[str, str] | None = None,
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> None:
@@ -80,6 +84,8 @@ class StreamJoin(StreamQuery):
         for side in self._sides:
             if not isinstance(side, StreamJoin):
                 checks.check_source(side)
+        if select is not None and suffixes is not None:
+            raise InvalidRequest("select: suffixes has no effect beside select; leave it out")
         self._table = checks.table_side(left, right)
         self._choice = asked_or_auto(layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
@@ -98,9 +104,14 @@ class StreamJoin(StreamQuery):
         checks.check_kind(within)
         self._window = None if within is None else self._settle(within)
         check_type(self._how, self._window, self._table)
-        self._output = output_columns(
-            self._schemas, self._condition, suffixes, self._how, self._window
+        self._output = (
+            output_columns(self._schemas, self._condition, suffixes, self._how, self._window)
+            if select is None
+            else selected_columns(
+                select, self._schemas, self._condition, self._how, self._window, exact=exact
+            )
         )
+        self._is_selected = select is not None
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         joins, sources = list[Any](), list[Source]()
@@ -129,6 +140,7 @@ class StreamJoin(StreamQuery):
             inputs=(inputs[0], inputs[1]),
             schemas=self._schemas,
             output=self._output,
+            is_selected=self._is_selected,
             instances=self._instances,
             distance=self._distance,
             predicate=self._predicate,

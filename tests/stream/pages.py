@@ -31,6 +31,7 @@ PAGES = (
     "cluster",
     "kafka",
     "tables",
+    "sql",
     "operating",
     "watching",
     "troubleshooting",

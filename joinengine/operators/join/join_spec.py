@@ -29,7 +29,7 @@ class JoinSpec:
 
     `distance`: the band in the units of its columns. `predicate`: what else a pair must fulfil.
     `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
-    which is read whole before the first batch.
+    which is read whole before the first batch. `is_selected`: the user has named the columns.
     """
 
     index: int
@@ -44,6 +44,7 @@ class JoinSpec:
     predicate: Predicate | None = None
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
+    is_selected: bool = False
 
     @cached_property
     def keying(self) -> Keying:
