@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate
     from joinengine.api.joins import StreamJoin
     from joinengine.api.latest import latest
+    from joinengine.api.sql_queries import sql
     from joinengine.api.writer import JoinWriter
     from joinengine.model.aggregation import last, session_windows, top, windows
     from joinengine.model.conditions import asof, band, equi, theta
@@ -60,6 +61,7 @@ _HOMES = {
     "session": "spark.session.session",
     "session_windows": "model.aggregation",
     "sliding": "model.windows",
+    "sql": "api.sql_queries",
     "theta": "model.conditions",
     "top": "model.aggregation",
     "tumbling": "model.windows",
@@ -91,6 +93,7 @@ __all__ = [
     "session",
     "session_windows",
     "sliding",
+    "sql",
     "theta",
     "top",
     "tumbling",

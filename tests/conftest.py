@@ -37,7 +37,7 @@ OF_THEIR_OWN = (
 SHARING = (
     *("test_disks.py", "test_shuffled.py", "test_resident.py", "test_remote.py"),
     *("faults/test_fence.py", "test_lakes_remote.py", "test_chaos.py", "test_tpch.py"),
-    *("test_scaling.py", "test_prometheus.py"),
+    *("test_scaling.py", "test_prometheus.py", "test_sql_queries.py"),
 )
 #: Why tests of topics are skipped.
 NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"

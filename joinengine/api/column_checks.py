@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from joinengine.api.comparable import check_equality, distance
-from joinengine.model.arguments import check_count, check_text, kind_of
+from joinengine.model.arguments import check_count, check_names, check_text, kind_of
 from joinengine.model.columns import refuse_doubles, require_of
 from joinengine.model.conditions import (
     AsOf,
     Band,
+    Columns,
     Condition,
     Distance,
     Equi,
@@ -26,6 +28,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START, JoinType, OutputColumn
 from joinengine.model.windows import INT_MAX, Sliding, Window
 from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.names import resolve
 
 JOIN_TYPES = tuple(one.value for one in JoinType)
 #: Windows that may hold one tuple of an outer, semi or anti join: each is an entry of its own.
@@ -277,6 +280,57 @@ def output_columns(
     columns += [OutputColumn(edge, None, edge) for edge in edges]
     refuse_doubles([column.name for column in columns], "the output")
     return tuple(columns)
+
+
+def selected_columns(
+    select: Columns | Mapping[str, str],
+    schemas: tuple[pa.Schema, pa.Schema],
+    on: Condition,
+    how: JoinType,
+    window: Window | None,
+    *,
+    exact: bool,
+) -> tuple[OutputColumn, ...]:
+    """The columns that `select` names, in its order, under its names.
+
+    A column of one side may have the side before it; a USING column and the window's edges have
+    none. Refuses columns that are not there, and two columns of one name.
+    """
+    named = select if isinstance(select, Mapping) else {n: n for n in _names(select)}
+    equal = equality(on)
+    merged = {
+        left.lower(): (left, right) for left, right in zip(equal.left, equal.right, strict=True)
+    }
+    edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
+    columns = list[OutputColumn]()
+    for name, written in named.items():
+        check_text(written, "select: a column", "select={'id': 'left.id'}")
+        left, right = merged.get(written.lower(), ("", "")) if equal.using else ("", "")
+        if left:
+            columns.append(
+                OutputColumn(name, Side.LEFT, left, right if how.may_lack_left else None)
+            )
+        elif written in edges:
+            columns.append(OutputColumn(name, None, written))
+        else:
+            found = resolve(_parts(written), schemas, "select", exact=exact)
+            if found.side is Side.RIGHT and not how.makes_pairs:
+                raise InvalidRequest(
+                    f"select: a {how.value} join shows columns of the left side, found {written!r}"
+                )
+            columns.append(OutputColumn(name, found.side, found.column))
+    refuse_doubles([column.name for column in columns], "select")
+    return tuple(columns)
+
+
+def _names(select: Any) -> tuple[str, ...]:
+    return check_names(select, "select", "select=['a', 'b'], or select={'id': 'left.id'}")
+
+
+def _parts(written: str) -> list[str]:
+    """A side, if there is one, and a column."""
+    side, dot, name = written.partition(".")
+    return [side, name] if dot and side.lower() in ("left", "right") else [written]
 
 
 def _check_suffixes(suffixes: Any) -> None:

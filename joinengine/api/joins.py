@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from joinengine.api.column_checks import (
     found_columns,
     join_type,
     output_columns,
+    selected_columns,
 )
 from joinengine.api.latest import Latest
 from joinengine.api.queries import StreamQuery, number_of
@@ -61,6 +62,8 @@ class StreamJoin(StreamQuery):
     write `left.name` or `right.name`.
     `left_where`, `right_where`: predicates that a row of that side must fulfil to enter the join.
     `suffixes`: added to column names that both sides have. Without it, such names are an error.
+    `select`: the columns of the results, if not all: a list of names, or a mapping of the name of a
+    result to a column (`{"id": "left.id"}`).
     `layout`: a name, with settings if wanted (`mnrt:imbalance=0.02`), or an object of
     `joinengine.layouts`. If not given: the checkpoint's layout, or `auto` for a new checkpoint.
     `instances`: the number of logical workers. If not given: one per core; an existing checkpoint
@@ -85,6 +88,7 @@ class StreamJoin(StreamQuery):
         left_where: str | None = None,
         right_where: str | None = None,
         suffixes: tuple[str, str] | None = None,
+        select: Columns | Mapping[str, str] | None = None,
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
         max_pairs_per_key: int | None = None,
@@ -97,6 +101,8 @@ class StreamJoin(StreamQuery):
         for side in self._sides:
             if not isinstance(side, StreamJoin):
                 checks.check_source(side)
+        if select is not None and suffixes is not None:
+            raise InvalidRequest("select: suffixes has no effect beside select; leave it out")
         self._table = checks.table_side(left, right)
         self._choice = asked_or_auto(layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
@@ -116,18 +122,18 @@ class StreamJoin(StreamQuery):
             check_filter(text, side, self._schemas[side], zone, exact=exact)
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
-        deleted = None if self._latest is None else self._latest.deleted
-        self._deleted = check_filter(
-            deleted, Side.RIGHT, self._schemas[1], zone, "latest: deleted", exact=exact
-        )
+        self._deleted = None if self._latest is None else self._latest.gone(zone, exact=exact)
         if keep is not None:
             within = checks.kept(keep, within, self._sides)
         checks.check_kind(within)
         self._window = self._timed(within, where)
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
-        self._output = output_columns(
-            self._schemas, self._condition, suffixes, self._how, self._window
-        )
+        self._is_selected = select is not None
+        of_join = self._condition, self._how, self._window
+        if select is None:
+            self._output = output_columns(self._schemas, of_join[0], suffixes, *of_join[1:])
+        else:
+            self._output = selected_columns(select, self._schemas, *of_join, exact=exact)
 
     def _timed(self, within: Window | None, where: str | None) -> Window | None:
         """The window with its delays settled; an as-of join has none, and its condition has them.
@@ -184,6 +190,7 @@ class StreamJoin(StreamQuery):
             "instances": self._instances,
             "filters": (self._filters[0], self._filters[1]),
             "table": self._table,
+            "is_selected": self._is_selected,
         }
         if isinstance(self._condition, AsOf):
             return AsOfJoin(condition=self._condition, deleted=self._deleted, **common)

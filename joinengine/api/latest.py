@@ -9,10 +9,19 @@ from enum import StrEnum
 import pyarrow as pa
 
 from joinengine.api import checks
+from joinengine.api.column_checks import check_filter
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
-from joinengine.model.conditions import AsOf, Columns, Condition, Direction, Equi
+from joinengine.model.conditions import (
+    AsOf,
+    Columns,
+    Condition,
+    Direction,
+    Equi,
+    Predicate,
+)
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
 from joinengine.model.named import one_of
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source
@@ -41,6 +50,11 @@ class Latest:
         stream = sources.get(id(self.stream), self.stream)
         assert isinstance(stream, OwnStream)
         return replace(self, stream=stream)
+
+    def gone(self, zone: str, *, exact: bool) -> Predicate | None:
+        """The predicate `deleted`; None: no version is a deletion."""
+        columns = self.stream.delivered
+        return check_filter(self.deleted, Side.RIGHT, columns, zone, "latest: deleted", exact=exact)
 
     def meaning(self, on: Condition) -> AsOf:
         """The condition of a join with it that was written as `on`.

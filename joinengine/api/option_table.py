@@ -46,7 +46,7 @@ _MOST_PRODUCERS = 64
 #: Sinks of ours. A format of Spark takes the options of a query, and whatever Spark's writer takes.
 TABLES = ("delta", "iceberg")
 FORMATS = ("parquet", *TABLES, "kafka", "noop", "console", "memory")
-SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable")
+SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable", "to_df")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import checks
 from joinengine.api.latest import Latest
 from joinengine.api.resolved import ResolvedJoin
+from joinengine.api.results_frames import to_df
 from joinengine.api.writer import JoinWriter
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.arguments import check_count
@@ -108,6 +109,22 @@ class StreamQuery:
         before = self._transform
         other._transform = function if before is None else lambda frame: function(before(frame))
         return other
+
+    def to_df(self, checkpointLocation: str, **options: Any) -> DataFrame:
+        """The results as a streaming DataFrame, for any step and any sink of Spark.
+
+        Each result is in it exactly once. The query starts when another query reads the DataFrame,
+        and ends with it. One query may read it; for another one, call `to_df` again, with another
+        folder.
+
+        `checkpointLocation`: the folder for the state of this query, which holds the results until
+        Spark has committed them. The query that reads has a checkpoint of its own.
+        `options`: of joinengine, as in `writeStream.option` (docs/options.md).
+
+        Raises InvalidRequest for options that there are not, and for a folder that cannot be one.
+        The reading query fails with whatever ends this one.
+        """
+        return to_df(self.writeStream.options(checkpointLocation=checkpointLocation, **options))
 
     def explain(self) -> str:
         """The operators, their layouts, and when a row leaves the state, as text."""

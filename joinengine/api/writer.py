@@ -59,6 +59,7 @@ class JoinWriter:
     receiver: Receiver | None = None
     table: str | None = None
     partitions: tuple[str, ...] = ()
+    factory: SinkFactory | None = None
     checksum: bool = False
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
     losses: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -279,6 +280,8 @@ class JoinWriter:
 
     def _function_kind(self) -> str | None:
         """The name of the sink, if results go to a function of the user."""
+        if self.factory is not None:
+            return "to_df"
         if self.receiver is not None:
             return "foreach_batch_arrow"
         return None if self.function is None else "foreachBatch"
@@ -313,6 +316,8 @@ class JoinWriter:
                 factory = self._memory()
             case "foreach_batch_arrow" if self.receiver is not None:
                 factory = reader_sink(join, self.receiver)
+            case "to_df" if self.factory is not None:
+                factory = self.factory
             case "noop" if join.transform is None:
                 factory = lambda checkpoint, query: DiscardSink()  # noqa: E731
             case _:

@@ -33,6 +33,7 @@ PAGES = (
     "cluster",
     "kafka",
     "tables",
+    "sql",
     "operating",
     "watching",
     "troubleshooting",

@@ -203,7 +203,8 @@ def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
                 f"{option}: {click.get_current_context().info_name} takes folders, found "
                 f"{given[option]}; joinengine run also takes topics"
             )
-        return topic_side(option, given[option], servers, columns)
+        flag = f"--{option}-schema, such as 'id bigint, at timestamp'"
+        return topic_side(option, given[option], servers, columns, flag)
     if columns is not None:
         raise click.UsageError(f"--{option}-schema applies to kafka:TOPIC; leave it out")
     return place(given[option], option)
@@ -372,12 +373,17 @@ def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | No
         aggregators=settings["aggregators"],
         merge_every=settings["merge_every"],
         servers=_servers(settings),
-        engine={
-            option.name: settings[name]
-            for name, option in _FLAGS.items()
-            if settings.get(name) is not None
-        },
+        engine=engine_of(settings),
     )
+
+
+def engine_of(settings: dict[str, Any]) -> dict[str, str]:
+    """The options of the engine among the settings of a command."""
+    return {
+        option.name: settings[name]
+        for name, option in _FLAGS.items()
+        if settings.get(name) is not None
+    }
 
 
 def check_file(option: str, path: Path | None) -> None:

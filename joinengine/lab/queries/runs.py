@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -43,18 +43,27 @@ Watch = Callable[[int, int, int], None]
 _POLL_S = 0.2
 
 
+class SinkPlace(NamedTuple):
+    """A sink by the name of its format, with its options."""
+
+    format: str
+    options: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Places:
     """The folders of a run's results and state; None: no results are kept, state is temporary.
 
     `state`: where the engine's part of the state lies instead, a path or a URL. `reach`: below
-    which URL tasks find generated streams; None: below that of the state, if it is one.
+    which URL tasks find generated streams; None: below that of the state, if it is one. `sink`:
+    takes the results instead of `out`.
     """
 
     out: Path | None = None
     checkpoint: Path | None = None
     state: str | None = None
     reach: str | None = None
+    sink: SinkPlace | None = None
 
 
 class CutShort(KeyboardInterrupt):
@@ -95,11 +104,7 @@ def run(
         writer = _writer(joined, options, checkpoint).queryName(query.name)
         if places.state is not None:
             writer = writer.option("stateLocation", places.state)
-        if places.out is None:
-            running = writer.format("noop").start()
-        else:
-            results = results_place(places.out, places.state)
-            running = writer.format("parquet").start(results)
+        running = _started(writer, places)
         total = sum(recorded.rows.values())
         running._last_words = ""  # only here it is known whether another run can go on
         try:
@@ -116,7 +121,7 @@ def run(
             by_value=options.asked("showKeys"),
         )
         if places.out is not None:
-            fetch(results, places.out)
+            fetch(results_place(places.out, places.state), places.out)
     report = _head(query, options, places.state) | run_report(records)
     report |= {"slowest_instance_s": slowest_instance_s(report), "busiest_s": busiest_s(report)}
     report |= {"cores": spark.sparkContext.defaultParallelism, "hot_key": hot, "story": story}
@@ -189,6 +194,15 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     for batch in options.kills:
         writer = writer.kill(batch)
     return writer
+
+
+def _started(writer: JoinWriter, places: Places) -> JoinQuery:
+    """The running query, with the sink that the places of its run ask for."""
+    if places.sink is not None:
+        return writer.format(places.sink.format).options(**places.sink.options).start()
+    if places.out is None:
+        return writer.format("noop").start()
+    return writer.format("parquet").start(results_place(places.out, places.state))
 
 
 def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:

@@ -33,15 +33,15 @@ class TopicSide:
     def __str__(self) -> str:
         return self.topic
 
-    def check(self) -> None:
+    def check(self, option: str) -> None:
         """Raise InvalidRequest if no broker answers, or it has no such topic."""
         check_reachable(self.servers, None, [self.topic])
 
-    def rows(self) -> int:
+    def rows(self, option: str) -> int:
         """How many messages there are."""
         return messages_of(self.servers, self.topic) or 0
 
-    def stream(self, spark: Any, rows: int) -> OwnStream:
+    def stream(self, spark: Any, rows: int, *, asked: bool = True) -> OwnStream:
         """The topic from its begin on, about `rows` messages in a batch."""
         return kafka_stream(spark, self.servers, self.topic, schema=self.columns, max_rows=rows)
 
@@ -55,16 +55,18 @@ class TopicSide:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=named)
 
 
-def topic_side(option: str, text: str, servers: str | None, columns: str | None) -> TopicSide:
-    """The side that `kafka:TOPIC` names. Raises InvalidRequest if servers or columns lack."""
+def topic_side(
+    option: str, text: str, servers: str | None, columns: str | None, flag: str
+) -> TopicSide:
+    """The side that `kafka:TOPIC` names. Raises InvalidRequest if servers or columns lack.
+
+    `flag`: the option that has the columns, with an example.
+    """
     topic = text.removeprefix(PREFIX)
     if not topic:
         raise InvalidRequest(f"{option}: {text!r} names no topic; write {PREFIX}TOPIC")
     if servers is None:
         raise InvalidRequest(f"{option}: {text} needs the brokers; give --servers HOST:PORT")
     if columns is None:
-        raise InvalidRequest(
-            f"{option}: {text} needs the columns of its messages; give --{option}-schema, such as "
-            "'id bigint, at timestamp'"
-        )
+        raise InvalidRequest(f"{option}: {text} needs the columns of its messages; give {flag}")
     return TopicSide(topic, servers, columns)

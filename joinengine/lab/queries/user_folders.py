@@ -7,7 +7,7 @@ rows brings a tenth of each interval). The SQL for DuckDB is in `queries.oracle`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,33 +17,27 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from typing_extensions import override
 
-from joinengine import StreamJoin, parquet_stream
+from joinengine import StreamJoin
+from joinengine.lab.queries.folder_side import FolderSide
 from joinengine.lab.queries.named_query import Options, Oracle, Query
 from joinengine.lab.queries.oracle import join_sql, numbered, table_of
 from joinengine.lab.queries.topic_side import TopicSide
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream, default_interval_rows
+from joinengine.model import keys
 from joinengine.model.conditions import Columns, Condition
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
 from joinengine.model.windows import Window
 from joinengine.operators import Join
-from joinengine.sources.feeds import FolderFeed
-from joinengine.sources.listing import FileOrder, OnBadFile, survey
-from joinengine.sources.places import by_file
-from joinengine.sources.readings import Reading
-from joinengine.sources.sourcefiles import exists, find, parquet_files
-from joinengine.spark.session import session
+from joinengine.sources.listing import FileOrder, OnBadFile
+from joinengine.sources.sourcefiles import find
 from joinengine.spark.sources import types
-from joinengine.spark.sources.inputs import Stream
 from joinengine.spark.sources.own_streams import OwnStream
-from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
-#: Suffixes of files that hold tuples, but that a run does not read.
-_OTHER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 #: Rows of a side in a run that only warms Spark up.
 _HEAD_ROWS = 1000
+Side = FolderSide | TopicSide
 
 
 @dataclass(frozen=True)
@@ -78,18 +72,15 @@ class Folders(Query):
         return f"{left} join {right}"
 
     @override
-    def stream(self, options: Options) -> _Listed:
+    def stream(self, options: Options) -> Listed:
         """The files that are there; the whole join is checked.
 
         Raises InvalidRequest for a folder without Parquet files, and for whatever `StreamJoin` does
         not serve.
         """
         for option, side in self._sides:
-            if isinstance(side, TopicSide):
-                side.check()
-            else:
-                _check_folder(option, side)
-        listed = _Listed(self)
+            side.check(option)
+        listed = Listed(dict(self._sides))
         if self._has_topics:  # the columns are checked once there is a session to read them with
             if self.how not in ("inner", "left_semi"):
                 raise InvalidRequest(
@@ -101,8 +92,13 @@ class Folders(Query):
         return listed
 
     @property
-    def _sides(self) -> tuple[tuple[str, Path | str | TopicSide], ...]:
-        return ("left", self.left), ("right", self.right)
+    def _sides(self) -> tuple[tuple[str, Side], ...]:
+        return ("left", self._side(self.left)), ("right", self._side(self.right))
+
+    def _side(self, place: Path | str | TopicSide) -> Side:
+        if isinstance(place, TopicSide):
+            return place
+        return FolderSide(str(place), self.order, self.ends)
 
     @property
     def _has_topics(self) -> bool:
@@ -110,17 +106,7 @@ class Folders(Query):
 
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
-        total = max(1, sum(recorded.rows.values()))
-        intervals = -(-total // (options.interval_rows or default_interval_rows(total)))
-        left, right = (
-            self._stream(
-                spark,
-                folder,
-                max(1, -(-recorded.rows[side] // intervals)),
-                asked=options.interval_rows is not None,
-            )
-            for side, folder in self._sides
-        )
+        left, right = streams_of(dict(self._sides), spark, recorded, options).values()
         return StreamJoin(
             left,
             right,
@@ -144,9 +130,9 @@ class Folders(Query):
         tables = {
             table_of(side): pa.RecordBatchReader.from_batches(
                 numbered(join, side),
-                _tuples(spark, folder, join.schemas[side], numbered(join, side)),
+                one.tuples(spark, join.schemas[side], numbered(join, side)),
             )
-            for side, (_, folder) in zip(Side, self._sides, strict=True)
+            for side, (_, one) in zip(keys.Side, self._sides, strict=True)
         }
         # Messages may come at any time: what DuckDB has made of them is not kept.
         files = [] if self._has_topics else [f for _, one in self._sides for f in find(str(one))]
@@ -156,94 +142,36 @@ class Folders(Query):
         """The same join of the first rows of each side, with all its columns, below `place`."""
         copies, storage = dict[str, str](), MACHINE.storage(place)
         for side, source in self._sides:
-            assert not isinstance(source, TopicSide), "compare takes no topics"
-            columns = types.folder_columns(source, None, OnBadFile.FAIL).readable
-            first = next(_tuples(None, source, columns, columns), None)
+            assert isinstance(source, FolderSide), "compare takes no topics"
+            columns = types.folder_columns(source.place, None, OnBadFile.FAIL).readable
+            first = next(source.tuples(None, columns, columns), None)
             kept = columns.empty_table() if first is None else pa.table(first[:_HEAD_ROWS])
             with storage.output(f"{side}/head.parquet") as sink:
                 pq.write_table(kept, sink)
             copies[side] = f"{place}/{side}/head.parquet"
         return replace(self, left=copies["left"], right=copies["right"])
 
-    def _stream(
-        self, spark: Any, folder: Path | str | TopicSide, rows: int, *, asked: bool
-    ) -> OwnStream:
-        """One side; nobody who has not `asked` for intervals of `rows` is warned of row groups."""
-        if isinstance(folder, TopicSide):
-            return folder.stream(spark, rows)
-        if spark is None:
-            found = types.folder_columns(folder, None, OnBadFile.FAIL)
-            feed = {"kind": "folder", "path": str(folder), "rows_per_interval": rows}
-            return Stream(None, feed, Reading(found.readable, root=str(folder)), found.others)
-        if not asked:
-            groups = [n for footer in survey(folder)[0].values() for n in footer.rows]
-            rows = max([rows, *groups])
-        stream = parquet_stream(spark, folder, rows_per_interval=rows, order=self.order)
-        return replace(stream, feed=stream.feed | {"ends": self.ends})
+
+def streams_of(
+    sides: Mapping[str, Side], spark: Any, recorded: RecordedStream, options: Options
+) -> dict[str, OwnStream]:
+    """The streams of sides, which are read at one pace: each brings its part of each interval."""
+    total = max(1, sum(recorded.rows.values()))
+    intervals = -(-total // (options.interval_rows or default_interval_rows(total)))
+    asked = options.interval_rows is not None
+    return {
+        name: side.stream(spark, max(1, -(-recorded.rows[name] // intervals)), asked=asked)
+        for name, side in sides.items()
+    }
 
 
 @dataclass(frozen=True)
-class _Listed:
-    """The files of both folders, as a stream that is there already."""
+class Listed:
+    """Folders and topics as a stream that is there already; their names are those of options."""
 
-    query: Folders
+    sides: Mapping[str, Side]
 
     def record(self, say: Say = silent) -> RecordedStream:
-        """The rows of both sides, by the footers of the files."""
-        rows = dict[str, int]()
-        for side, folder in self.query._sides:
-            if isinstance(folder, TopicSide):
-                rows[side] = folder.rows()
-                continue
-            footers, faults = survey(folder)
-            for path, fault in faults.items():
-                raise InvalidRequest(f"{side}: {path} {fault}; remove it from the folder")
-            rows[side] = sum(sum(footer.rows) for footer in footers.values())
-        return RecordedStream(Path(str(self.query.left)), rows, 0)
-
-
-def _tuples(
-    spark: Any, folder: Path | str | TopicSide, schema: pa.Schema, named: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """The columns `schema` of all tuples of a side, under the names of `named`."""
-    if isinstance(folder, TopicSide):
-        yield from folder.tuples(spark, schema, named)
-        return
-    feed = FolderFeed(str(folder), 1, None)
-    feed.discover()
-    reading = Reading(schema, root=str(folder), zone=session.zone())
-    for groups in by_file(feed.row_groups(0, feed.end())):
-        for batch in reading.batches(groups):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=named)
-
-
-def _check_folder(option: str, place: Path | str) -> None:
-    """Refuse a folder or URL that is not there, and one that holds no Parquet file."""
-    if not exists(str(place)):
-        if any(char in str(place) for char in "*?["):
-            raise InvalidRequest(
-                f"{option}: expected a folder, found the glob {place}. Give the folder; all files "
-                f"below it are read"
-            )
-        raise InvalidRequest(
-            f"{option}: {place} does not exist; give a folder of Parquet files, or one file"
-        )
-    others = list[str]()
-    if is_url(str(place)):
-        if find(str(place)):
-            return
-    else:
-        folder = Path(place)
-        if folder.is_file() and folder.suffix.lower() in _OTHER:
-            others = [folder.name]
-        elif parquet_files(folder):
-            return
-        else:
-            found = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
-            others = found[:1]
-    if others:
-        raise InvalidRequest(
-            f"{option}: expected Parquet files in {place}, found {others[0]}. Convert the file, "
-            f"for example with DuckDB: copy (from '{others[0]}') to 'rows.parquet'"
-        )
-    raise InvalidRequest(f"{option}: {place} contains no Parquet file; give a folder that does")
+        """The rows of each, by the footers of the files."""
+        rows = {name: side.rows(name) for name, side in self.sides.items()}
+        return RecordedStream(Path(str(next(iter(self.sides.values())))), rows, 0)

@@ -137,6 +137,7 @@ class AsOfJoin(AsOfSpec, Operator):
             "filters": [None if one is None else one.text for one in self.filters],
             "deleted": None if self.deleted is None else self.deleted.text,
             "right": self.schemas[1].to_string(),
+            "select": [str(one) for one in self.output] if self.is_selected else None,
         }
 
     @override

@@ -43,6 +43,7 @@ class AsOfSpec:
     instances: int
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
+    is_selected: bool = False
     deleted: Predicate | None = None
 
     @property

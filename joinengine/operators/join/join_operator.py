@@ -145,6 +145,7 @@ class Join(JoinSpec, Operator):
             "filters": [None if one is None else one.text for one in self.filters],
             "within": self._bounds(),
             "right": self.schemas[1].to_string(),
+            "select": [str(one) for one in self.output] if self.is_selected else None,
         }
 
     @override

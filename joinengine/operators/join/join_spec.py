@@ -30,7 +30,8 @@ class JoinSpec:
     `distance`: the band in the units of its columns. `predicate`: what else a pair must fulfil.
     `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
     which is read whole before the first batch. `max_pairs`: how many pairs of a key the tuples that
-    arrive on a side may make at an instance; None: any number.
+    arrive on a side may make at an instance; None: any number. `is_selected`: the user has named
+    the columns.
     """
 
     index: int
@@ -46,6 +47,7 @@ class JoinSpec:
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
     max_pairs: int | None = None
+    is_selected: bool = False
 
     @cached_property
     def keying(self) -> Keying:

@@ -35,7 +35,8 @@ from joinengine.spark.session.early import begun_early
 from joinengine.spark.session.home import lent_spark_home, serves_workers
 from joinengine.spark.session.interpreter import check_interpreter
 from joinengine.spark.session.java import check_java
-from joinengine.spark.sources.source import NAME, JoinEngineSource
+from joinengine.spark.sources.results_source import ResultsSource
+from joinengine.spark.sources.source import JoinEngineSource
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -153,7 +154,7 @@ def _leave_to_us(spark: Any) -> None:
 
 
 def prepare(spark: Any) -> None:
-    """Register joinengine's source in a classic session.
+    """Register joinengine's sources in a classic session.
 
     Raises InvalidRequest for a Spark Connect session, and for what is no session.
     """
@@ -168,8 +169,10 @@ def prepare(spark: Any) -> None:
             "parquet_stream(joinengine.session(), 'clicks')"
         )
     # Spark warns of a name that is registered a second time.
-    if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):
-        spark.dataSource.register(JoinEngineSource)
+    known = spark._jsparkSession.sessionState().dataSourceManager()
+    for source in (JoinEngineSource, ResultsSource):
+        if not known.dataSourceExists(source.name()):
+            spark.dataSource.register(source)
 
 
 @cache

@@ -1,0 +1,1 @@
+"""What `to_df` costs beside joinengine's own sink."""

@@ -1,0 +1,373 @@
+"""FROM and the items of SELECT: which streams a statement reads, and what its names mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
+from joinengine.api.sql_text import SqlText, bare, called, conjuncts
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.query import WINDOW_END, WINDOW_START
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.spark.session import session
+
+EDGES = (WINDOW_START, WINDOW_END)
+#: Functions that name a window: how many arguments they take.
+WINDOWS = {"tumble": 2, "hop": 3, "session": 2}
+_KINDS = {
+    **{("", ""): "inner", ("", "INNER"): "inner", ("", "CROSS"): "inner"},
+    **{(side, kind): side.lower() for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")},
+    **{(side, kind): f"left_{kind.lower()}" for side in ("", "LEFT") for kind in ("SEMI", "ANTI")},
+}
+#: Clauses of a query -> what to write instead.
+_CLAUSES = {
+    "distinct": "DISTINCT is not supported; use a SEMI JOIN, or GROUP BY with a window",
+    "order": "ORDER BY is not supported, because a stream has no end; leave it out",
+    "limit": "LIMIT is not supported, because a stream has no end; leave it out",
+    "offset": "OFFSET is not supported, because a stream has no end; leave it out",
+    "qualify": "QUALIFY is not supported; write top= of StreamAggregate for the greatest groups",
+}
+#: Clauses that are served.
+_SERVED = ("expressions", "from_", "joins", "where", "group", "having", "with_")
+
+
+@dataclass
+class Reader:
+    """Reads FROM, and says what the names of columns mean.
+
+    `keys`: id of a node that is a column, or an expression computed as one -> (its Key, how many
+    parts of its name say so).
+    """
+
+    text: SqlText
+    inputs: Inputs
+    keys: dict[int, tuple[Key, int]] = field(default_factory=dict)
+    streams: dict[str, str] = field(default_factory=dict)
+
+    def tree(self, select: Any, known: Mapping[str, Any] | None = None) -> Tree:
+        """What a query reads. `known`: name of a common table expression -> it and those before."""
+        known = dict(known or {})
+        if (clause := select.args.get("with_")) is not None:
+            if clause.args.get("recursive"):
+                raise self.text.refusal(clause, "WITH RECURSIVE is not supported; write a join")
+            for one in clause.expressions:
+                known[one.alias.lower()] = (one.this, dict(known))
+        if select.args.get("from_") is None:
+            raise self.text.refusal(select, "FROM is missing; name a stream of streams=")
+        tree = self._entry(select.args["from_"].this, known)
+        for join in select.args.get("joins") or ():
+            tree = self._pair(tree, join, known)
+        return tree
+
+    def check_clauses(self, select: Any, but: tuple[str, ...] = ()) -> None:
+        """Refuse what a query may not have; `but`: what this one may not have either."""
+        for name, value in select.args.items():
+            if value and (name not in _SERVED or name in but):
+                where = value[0] if isinstance(value, list) else value
+                clause = name.strip("_").upper()
+                said = f"{clause} is not supported here; leave it out"
+                raise self.text.refusal(
+                    where if isinstance(where, exp.Expression) else select, _CLAUSES.get(name, said)
+                )
+
+    def bound(self, node: Any, tree: Tree, leaves: list[Leaf] | None = None) -> set[str]:
+        """Find the columns of an expression; the aliases that it names."""
+        for kind, said in (
+            (exp.Query, "subqueries in conditions and expressions are not supported; write a join"),
+            (exp.Window, "OVER is not supported; write GROUP BY with a window"),
+        ):
+            if (found := node.find(kind)) is not None:
+                raise self.text.refusal(found, said)
+        aliases = set[str]()
+        for column in node.find_all(exp.Column):
+            if not isinstance(column.this, exp.Star):
+                key, parts = self._key(column, tree, tree.visible if leaves is None else leaves)
+                self.keys[id(column)] = key, parts
+                aliases.add(key[0])
+        return aliases
+
+    def key(self, node: Any) -> Key | None:
+        """The column that an expression is, or is computed as; None: it is an expression."""
+        node = bare(node)
+        key, parts = self.keys.get(id(node), (None, 0))
+        whole = not isinstance(node, exp.Column) or parts == len(node.parts)
+        return key if whole else None
+
+    def spelled(
+        self, node: Any, name: Callable[[Key], str], calls: Mapping[int, str] = MappingProxyType({})
+    ) -> str:
+        """An expression as text for predicates.
+
+        `name(key)`: what a column is called there. `calls`: id of a call -> the column of its
+        results.
+        """
+        pieces = list[tuple[int, int, str]]()
+        for call in node.find_all(exp.Anonymous):
+            if id(call) in calls:
+                pieces.append((*self.text.place(call), f"`{calls[id(call)]}`"))
+        inside = [(first, last) for first, last, _ in pieces]
+        for column in node.find_all(exp.Column):
+            (key, parts), first = self.keys[id(column)], column.parts[0].meta["start"]
+            if any(start <= first < end for start, end in inside):
+                continue
+            side, _, there = name(key).rpartition("\0")
+            typed = column.parts[parts - 1]
+            plain = not typed.args.get("quoted") and typed.name.lower() == there.lower()
+            text = (f"{side}." if side else "") + (typed.name if plain else f"`{there}`")
+            pieces.append((first, typed.meta["end"] + 1, text))
+        return self.text.text_of(node, pieces)
+
+    def compute(self, node: Any, aliases: set[str], name: str) -> Key:
+        """The column that an expression over one Leaf, the one of `aliases`, is computed as."""
+        (alias,) = aliases
+        stream = self.streams[alias]
+        with self.text.at(node):
+            column = self.inputs.computed(stream, name, self.spelled(node, lambda key: key[1]))
+        key = alias, column
+        self.keys[id(bare(node))] = key, 0
+        return key
+
+    def add_condition(self, pair: Pair, node: Any) -> None:
+        """Add a condition to a join; sides of an equality that are expressions become columns."""
+        pair.on.append(node)
+        if not isinstance(node, exp.EQ):
+            return
+        sides = [{leaf.alias for leaf in one.leaves} for one in (pair.left, pair.right)]
+        operands = [bare(node.this), bare(node.expression)]
+        named = [self._aliases(one) for one in operands]
+        across = any(
+            one and two and one <= sides[n] and two <= sides[1 - n]
+            for n in (0, 1)
+            for one, two in [named]
+        )
+        if not across or any(called(one) in WINDOWS for one in operands):
+            return
+        hidden = pair.left.nullable | pair.right.nullable
+        for operand, aliases in zip((node.this, node.expression), named, strict=True):
+            if self.key(operand) is None and len(aliases) == 1 and not aliases & hidden:
+                self.compute(operand, aliases, "key")
+
+    def _aliases(self, node: Any) -> set[str]:
+        return {self.keys[id(one)][0][0] for one in node.find_all(exp.Column)}
+
+    # The entries of FROM
+
+    def _entry(self, node: Any, known: Mapping[str, Any]) -> Tree:
+        if isinstance(node, exp.Table):
+            tree: Tree = self._named(node, known)
+            for join in node.args.get("joins") or ():
+                tree = self._pair(tree, join, known)
+            return tree
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select):
+            if not node.alias:
+                raise self.text.refusal(node, "a subquery needs a name; write (SELECT ..) AS name")
+            return self._derived(node.this, node.alias, known)
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.alias:
+            tree = self._entry(node.this, known)
+            for join in node.args.get("joins") or ():
+                tree = self._pair(tree, join, known)
+            return tree
+        raise self.text.refusal(
+            node, "FROM takes streams, joins, and subqueries that select from one stream"
+        )
+
+    def _named(self, node: Any, known: Mapping[str, Any]) -> Leaf:
+        other = [name for name, value in node.args.items() if value]
+        columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
+        plain = isinstance(node.this, exp.Identifier) and not columns
+        if set(other) - {"this", "alias", "joins"} or not plain:
+            raise self.text.refusal(node, "FROM takes the name of a stream and an alias alone")
+        name, alias = node.name, node.alias or node.name
+        if name.lower() in known:
+            select, before = known[name.lower()]
+            return self._derived(select, alias, before)
+        found = [one for one in self.inputs.names if one.lower() == name.lower()]
+        if len(found) != 1:
+            raise self.text.refusal(
+                node,
+                f"stream {name!r} is unknown; the streams are {', '.join(self.inputs.names)}",
+            )
+        columns = self.inputs.schema(found[0]).names
+        return self._leaf(node, alias, found[0], {column: column for column in columns}, [])
+
+    def _leaf(
+        self, node: Any, alias: str, stream: str, columns: dict[str, str], filters: list[str]
+    ) -> Leaf:
+        self.streams[alias] = stream
+        return Leaf(alias, stream, columns, filters)
+
+    def _derived(self, select: Any, alias: str, known: Mapping[str, Any]) -> Leaf:
+        """A query over one stream that selects columns and rows."""
+        if not isinstance(select, exp.Select):
+            raise self.text.refusal(select, "a subquery is one SELECT from one stream")
+        self.check_clauses(select, but=("group", "having"))
+        inner = self.tree(select, known)
+        if isinstance(inner, Pair):
+            raise self.text.refusal(
+                select, "a subquery that joins is not supported; write the join without SELECT"
+            )
+        for node in self._where(select):
+            self.bound(node, inner)
+            inner.filters.append(self.filter_text(node, inner))
+        columns = dict[str, str]()
+        for name, node, key in self.items(select, inner):
+            columns[name] = (key or self.compute(node, {inner.alias}, name))[1]
+        return self._leaf(select, alias, inner.stream, columns, inner.filters)
+
+    def _where(self, select: Any) -> list[Any]:
+        where = select.args.get("where")
+        return [] if where is None else conjuncts(where.this)
+
+    def filter_text(self, node: Any, leaf: Leaf) -> str:
+        """A condition on one Leaf, over the columns of its stream."""
+        schemas = self.inputs.schema(leaf.stream), pa.schema([])
+        return self.checked(node, lambda key: key[1], schemas)
+
+    def checked(
+        self, node: Any, name: Callable[[Key], str], schemas: tuple[pa.Schema, pa.Schema]
+    ) -> str:
+        """A condition as text, in parentheses if OR joins it. Refuses what predicates refuse."""
+        text, exact = self.spelled(node, name), session.case_sensitive()
+        with self.text.at(node):
+            compile_predicate(text, schemas, "a condition", session.zone(), exact=exact)
+        return f"({text})" if isinstance(node, exp.Or) else text
+
+    def items(self, select: Any, tree: Tree) -> Iterator[tuple[str, Any, Key | None]]:
+        """Yields (name, expression, Key if it is a column) of each column that a query selects."""
+        for item in select.expressions:
+            node = item.this if isinstance(item, exp.Alias) else item
+            if isinstance(node, exp.Star) or isinstance(getattr(node, "this", None), exp.Star):
+                star = node if isinstance(node, exp.Star) else node.this
+                if any(star.args.values()):
+                    raise self.text.refusal(star, "* takes no EXCEPT or REPLACE; name the columns")
+                for shown, name in self._all(node, tree):
+                    yield name, node, shown
+                continue
+            self.bound(node, tree)
+            key = self.key(node)
+            name = item.alias if isinstance(item, exp.Alias) else bare(node).name if key else ""
+            if not name:
+                raise self.text.refusal(node, "an expression needs a name; write .. AS name")
+            yield name, node, key
+
+    def _all(self, node: Any, tree: Tree) -> Iterator[tuple[Key, str]]:
+        """The columns that a star stands for."""
+        alias = node.table if isinstance(node, exp.Column) else ""
+        leaves = [one for one in tree.visible if not alias or one.alias.lower() == alias.lower()]
+        if not leaves:
+            raise self._no_alias(node, alias, tree.visible)
+        for leaf in leaves:
+            for name, column in leaf.columns.items():
+                key = leaf.alias, column
+                if not alias and self._merged(tree, key, name):
+                    continue
+                self.inputs.use(leaf.stream, column)
+                yield key, name
+
+    def _merged(self, tree: Tree, key: Key, name: str) -> bool:
+        """Whether a column stands under the name of another stream, by USING."""
+        if isinstance(tree, Leaf):
+            return False
+        inside = tree.left if key[0] in {one.alias for one in tree.left.leaves} else tree.right
+        beside = inside is tree.right and name.lower() in tree.using
+        return beside or self._merged(inside, key, name)
+
+    def _pair(self, left: Tree, join: Any, known: Mapping[str, Any]) -> Pair:
+        args = join.args
+        method, side = args.get("method") or "", (args.get("side") or "").upper()
+        kind = _KINDS.get((side, (args.get("kind") or "").upper()))
+        closest = method.upper() == "ASOF"
+        if kind is None or (method and not closest) or (closest and kind not in ("inner", "left")):
+            shown = " ".join(filter(None, (method, side, args.get("kind"))))
+            raise self.text.refusal(
+                join,
+                f"{shown} JOIN is not supported; write JOIN, LEFT, RIGHT, FULL, SEMI or ANTI JOIN, "
+                "ASOF JOIN or ASOF LEFT JOIN",
+            )
+        right = self._entry(join.this, known)
+        pair = Pair(left, right, kind, join, closest)
+        both = [leaf.alias.lower() for leaf in pair.leaves]
+        if len(set(both)) < len(both):
+            raise self.text.refusal(
+                join.this, f"{right.leaves[0].alias} is the name of two entries; write AS"
+            )
+        for name in args.get("using") or ():
+            column = exp.Column(this=name)
+            keys = [self._key(column, tree, tree.visible)[0] for tree in (left, right)]
+            pair.using[name.name.lower()] = keys[0], keys[1]
+        for node in conjuncts(args["on"]) if args.get("on") is not None else ():
+            self.bound(node, pair, [*left.visible, *right.visible])
+            self.add_condition(pair, node)
+        return pair
+
+    # The names of columns
+
+    def _key(self, column: Any, tree: Tree, leaves: list[Leaf]) -> tuple[Key, int]:
+        parts = [one.name for one in column.parts]
+        exact = session.case_sensitive()
+
+        def there(leaf: Leaf, name: str) -> str | None:
+            same = [
+                n for n in leaf.columns if n == name or (not exact and n.lower() == name.lower())
+            ]
+            return same[0] if same else None
+
+        owner = [leaf for leaf in leaves if leaf.alias.lower() == parts[0].lower()]
+        if owner and len(parts) > 1:
+            name = there(owner[0], parts[1])
+            if name is None:
+                raise self.text.refusal(
+                    column,
+                    f"column {parts[1]!r} of {owner[0].alias} does not exist; its columns are "
+                    f"{', '.join(owner[0].columns)}",
+                )
+            self._check_using(column, tree, owner[0], name)
+            return self._used(owner[0], name), 2
+        found = [(leaf, name) for leaf in leaves if (name := there(leaf, parts[0])) is not None]
+        found = [
+            (leaf, n)
+            for leaf, n in found
+            if not self._merged(tree, (leaf.alias, leaf.columns[n]), n)
+        ]
+        if len(found) == 1:
+            return self._used(*found[0]), 1
+        if not found and parts[0].lower() in EDGES and len(parts) == 1:
+            return ("", parts[0].lower()), 1
+        if found:
+            aliases = ", ".join(leaf.alias for leaf, _ in found)
+            raise self.text.refusal(
+                column, f"column {parts[0]!r} is in {aliases}; write {found[0][0].alias}.{parts[0]}"
+            )
+        if len(parts) > 1:
+            raise self._no_alias(column, parts[0], leaves)
+        known = ", ".join(name for leaf in leaves for name in leaf.columns)
+        raise self.text.refusal(
+            column, f"column {parts[0]!r} does not exist; the columns are {known}"
+        )
+
+    def _used(self, leaf: Leaf, name: str) -> Key:
+        self.inputs.use(leaf.stream, leaf.columns[name])
+        return leaf.alias, leaf.columns[name]
+
+    def _no_alias(self, node: Any, name: str, leaves: list[Leaf]) -> InvalidRequest:
+        known = ", ".join(leaf.alias for leaf in leaves)
+        return self.text.refusal(node, f"{name!r} names no entry of FROM; the entries are {known}")
+
+    def _check_using(self, node: Any, tree: Tree, leaf: Leaf, name: str) -> None:
+        """Refuse a side's own column where USING has made one of both, which may differ."""
+        while isinstance(tree, Pair):
+            inside = tree.left if leaf in tree.left.leaves else tree.right
+            merged = name.lower() in tree.using
+            own = tree.how == "inner" or (inside is tree.left and tree.how.startswith("left"))
+            if merged and not own:
+                raise self.text.refusal(
+                    node,
+                    f"USING has made one column of {name!r}; write {name} without {leaf.alias}",
+                )
+            tree = inside

@@ -1,0 +1,247 @@
+"""`sql`: a SELECT over streams as a `StreamJoin` or a `StreamAggregate`.
+
+Law: what comes out is made of the public API alone, so a statement has the plan that the same query
+has in Python. What a statement cannot have is refused before anything runs, with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from joinengine.api.aggregates import StreamAggregate
+from joinengine.api.joins import StreamJoin, schema_of_side
+from joinengine.api.sql_conditions import Conditions, Node
+from joinengine.api.sql_grouping import Groups, aggregated, check_expression, projection
+from joinengine.api.sql_names import Reader
+from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
+from joinengine.api.sql_text import SqlText, conjuncts
+from joinengine.layouts import LayoutChoice
+from joinengine.model.arguments import check_one_of, check_text
+from joinengine.model.columns import name_beside
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.lateness import Duration
+from joinengine.model.query import WINDOW_END, WINDOW_START
+from joinengine.model.windows import Sliding
+from joinengine.spark.sources.inputs import Source
+
+
+def sql(
+    text: str,
+    streams: Mapping[str, Source],
+    *,
+    delay: Duration | tuple[Duration, Duration] | None = None,
+    layout: str | LayoutChoice | None = None,
+    instances: int | None = None,
+) -> StreamJoin | StreamAggregate:
+    """The query that a SELECT over `streams` means (docs/sql.md).
+
+    `text`: one SELECT with JOINs, GROUP BY with a window, or both.
+    `streams`: name in FROM -> a `Stream`, a streaming DataFrame, or a bounded DataFrame: a table.
+    `delay`: how late rows may be, in all windows. If not given: that of each `withWatermark`.
+    `layout`, `instances`: as in `StreamJoin`, for all operators.
+
+    Raises InvalidRequest, with the line and the column, for whatever is not supported.
+    """
+    check_text(text, "sql", "'SELECT .. FROM f JOIN w ON f.k = w.k'")
+    check_one_of(streams, [Mapping], "sql: streams", "{'f': clicks, 'w': purchases}")
+    reader = Reader(SqlText(text), Inputs(streams))
+    select = reader.text.statement()
+    reader.check_clauses(select)
+    tree = reader.tree(select)
+    statement = Statement(reader, select, tree, delay, {"layout": layout, "instances": instances})
+    return statement.query()
+
+
+@dataclass
+class Statement:
+    """A SELECT being translated."""
+
+    reader: Reader
+    select: Any
+    tree: Tree
+    delay: Any
+    sizes: Mapping[str, Any]
+
+    def query(self) -> StreamJoin | StreamAggregate:
+        """The whole query."""
+        self._place()
+        if self.select.args.get("group") is not None:
+            return self._grouped()
+        if self.select.args.get("having") is not None:
+            raise self._refusal("having", "HAVING needs GROUP BY; write WHERE")
+        for node in self.select.expressions:
+            if node.find(exp.Window) is None and (found := aggregated(node)) is not None:
+                raise self.reader.text.refusal(
+                    found, "an aggregate needs a window; write GROUP BY TUMBLE(time, INTERVAL ..)"
+                )
+        if isinstance(self.tree, Leaf):
+            raise self._refusal("from_", "one stream is not a query; write a JOIN or a GROUP BY")
+        return self._joined(self.tree)
+
+    def _refusal(self, clause: str, said: str) -> InvalidRequest:
+        return self.reader.text.refusal(self.select.args[clause], said)
+
+    # WHERE
+
+    def _place(self) -> None:
+        """Put each condition of WHERE where it has the same effect."""
+        where = self.select.args.get("where")
+        for node in [] if where is None else conjuncts(where.this):
+            aliases = self.reader.bound(node, self.tree)
+            if not aliases or "" in aliases:
+                raise self.reader.text.refusal(
+                    node, "WHERE compares columns of streams; leave other conditions out"
+                )
+            self._put(self.tree, node, aliases)
+
+    def _put(self, tree: Tree, node: Any, aliases: set[str]) -> None:
+        """Make a condition a filter of the stream that it is about, or a condition of a join."""
+        if isinstance(tree, Leaf):
+            tree.filters.append(self.reader.filter_text(node, tree))
+            return
+        for side, inside in zip(Side, (tree.left, tree.right), strict=True):
+            if aliases <= {leaf.alias for leaf in inside.leaves}:
+                kept = ("inner", ("left", "right")[side])
+                if tree.how in kept or (side is Side.LEFT and tree.how.startswith("left_")):
+                    if not (tree.closest and side is Side.RIGHT):
+                        self._put(inside, node, aliases)
+                        return
+        if tree.how != "inner" or tree.closest:
+            raise self.reader.text.refusal(
+                node,
+                "WHERE about a side that may lack its row would be checked after the join; put it "
+                "into ON, or filter the results with .transform",
+            )
+        self.reader.add_condition(tree, node)
+
+    # Joins
+
+    def _joined(self, tree: Pair) -> StreamJoin:
+        """The query of a statement without GROUP BY: its last join shows what is selected."""
+        reader, later = self.reader, list[tuple[str, Any]]()
+        wanted = dict[str, Key]()
+        hidden = tree.nullable
+        found = list(reader.items(self.select, tree))
+        for name, node, known in found:
+            key = known
+            aliases = {reader.keys[id(one)][0][0] for one in node.find_all(exp.Column) if not key}
+            if key is None and len(aliases) == 1 and not aliases & {*hidden, ""}:
+                key = reader.compute(node, aliases, name)
+            if name in wanted or name in dict(later):
+                raise reader.text.refusal(
+                    node, f"two columns are called {name!r}; name them, with AS"
+                )
+            if key is None:
+                later.append((name, node))
+            else:
+                wanted[name] = key
+        needed = [reader.keys[id(one)][0] for _, node in later for one in node.find_all(exp.Column)]
+        shown = dict(wanted)
+        for key in needed:
+            if key not in shown.values():
+                shown[name_beside(shown, key[1])] = key
+        joined = self._node(tree, shown).source
+        assert isinstance(joined, StreamJoin)
+        if not later:
+            return joined
+        names = {key: name for name, key in reversed(shown.items())}
+        texts = {name: reader.spelled(node, names.__getitem__) for name, node in later}
+        for name, node in later:
+            with reader.text.at(node):
+                check_expression(name, texts[name], joined)
+        return joined.transform(projection([(name, texts.get(name)) for name, _, _ in found]))
+
+    def _node(self, tree: Tree, shown: Mapping[str, Key] | None = None) -> Node:
+        """The operator of a part of FROM. `shown`: its columns; None: all of both sides."""
+        reader = self.reader
+        if isinstance(tree, Leaf):
+            source = reader.inputs.source(tree.stream)
+            names = {(tree.alias, n): n for n in schema_of_side(source).names}
+            is_table = reader.inputs.is_table(tree.stream)
+            return Node(source, names, tuple(tree.filters), is_table)
+        sides = self._node(tree.left), self._node(tree.right)
+        with reader.text.at(tree.node):
+            arguments = Conditions(reader, tree, sides, self.delay).arguments()
+            columns = _Columns.of(tree, sides, arguments.get("within"))
+            select = columns.select_all() if shown is None else columns.select(shown)
+            joined = StreamJoin(
+                sides[0].source, sides[1].source, **arguments, **select, **self.sizes
+            )
+        return Node(joined, columns.names)
+
+    # GROUP BY
+
+    def _grouped(self) -> StreamAggregate:
+        return Groups(self.reader, self.select, self.tree).query(self._node, self.delay, self.sizes)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns that a join may show: `default`: name -> column as `select` has it.
+
+    `places`: Key -> column as `select` has it. `names`: Key -> the name that it has by default.
+    """
+
+    default: dict[str, str]
+    places: dict[Key, str]
+    names: dict[Key, str]
+
+    @classmethod
+    def of(cls, tree: Pair, sides: tuple[Node, Node], window: Any) -> _Columns:
+        """Of a join; columns of one name have their alias before it."""
+        edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
+        shown = [Side.LEFT] if tree.how in ("left_semi", "left_anti") else list(Side)
+        merged = dict(tree.using.values())
+        there = {side: list(dict.fromkeys(sides[side].names.values())) for side in Side}
+        gone = {sides[Side.RIGHT].names[key] for key in merged.values()}
+        columns = [
+            (side, name)
+            for side in shown
+            for name in there[side]
+            if not (side is Side.RIGHT and name in gone)
+        ]
+        lower = [name.lower() for _, name in columns] + list(edges)
+        keyed = {(side, name): key for side in Side for key, name in sides[side].names.items()}
+        default, called = dict[str, str](), dict[tuple[Side, str], str]()
+        using = {sides[Side.LEFT].names[key] for key in merged}
+        for side, name in columns:
+            clashes = lower.count(name.lower()) > 1
+            new = f"{keyed[side, name][0]}_{name}" if clashes else name
+            new = name_beside({*default, *(lower if new != name else ())}, new)
+            is_merged = side is Side.LEFT and name in using
+            default[new] = name if is_merged else f"{side.name.lower()}.{name}"
+            called[side, name] = new
+        default |= {edge: edge for edge in edges}
+        names = {
+            key: called[side, name]
+            for side in shown
+            for key, name in sides[side].names.items()
+            if (side, name) in called
+        }
+        names |= {right: names[left] for left, right in merged.items()}
+        names |= {("", edge): edge for edge in edges}
+        return cls(default, {key: default[name] for key, name in names.items()}, names)
+
+    def select(self, shown: Mapping[str, Key]) -> dict[str, Any]:
+        """The argument `select` for columns; none if they are those that a join shows anyway."""
+        missing = next((key for key in shown.values() if key not in self.places), None)
+        if missing is not None:
+            raise InvalidRequest(
+                f"{missing[1]} needs a window; write ON .. AND TUMBLE(f.ts, INTERVAL ..) = "
+                "TUMBLE(w.ts, INTERVAL ..)"
+            )
+        return self._argument({name: self.places[key] for name, key in shown.items()})
+
+    def select_all(self) -> dict[str, Any]:
+        """The argument `select` for all columns."""
+        return self._argument(self.default)
+
+    def _argument(self, select: dict[str, str]) -> dict[str, Any]:
+        same = list(select.items()) == list(self.default.items())
+        plain = all(name == (at.partition(".")[2] or at) for name, at in select.items())
+        return {} if same and plain else {"select": select}

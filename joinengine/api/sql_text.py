@@ -1,0 +1,156 @@
+"""SQL text as a syntax tree of which every part knows its place, and parts as text again.
+
+Why places: a part goes on to the dialect of predicates (docs/predicates.md) as the user has written
+it, with other names of columns. No generator of SQL comes between, which could change its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import in_a_line
+
+try:
+    import sqlglot
+    from sqlglot import errors, exp, parser, tokens
+except ImportError:
+    raise InvalidRequest(
+        "sql needs the package sqlglot; run: pip install 'joinengine[sql]'"
+    ) from None
+
+#: The offsets in the text where a part begins and ends.
+_SPAN = "span"
+
+
+class _Parser(parser.Parser):  # type: ignore[misc]
+    """Notes where each part of a condition, and each item of a list, begins and ends."""
+
+    #: Functions stay calls of their names.
+    FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
+
+    def _noted(self, parse: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        first, node = self._curr, parse(*given, **named)
+        if node is not None and first is not None:
+            node.meta[_SPAN] = first.start, self._prev.end + 1
+        return node
+
+    def _parse_assignment(self, *given: Any, **named: Any) -> Any:
+        return self._noted(super()._parse_assignment, *given, **named)
+
+    def _parse_disjunction(self, *given: Any, **named: Any) -> Any:
+        return self._noted(super()._parse_disjunction, *given, **named)
+
+    def _parse_equality(self, *given: Any, **named: Any) -> Any:
+        return self._noted(super()._parse_equality, *given, **named)
+
+    def _parse_comparison(self, *given: Any, **named: Any) -> Any:
+        return self._noted(super()._parse_comparison, *given, **named)
+
+    def _parse_unary(self, *given: Any, **named: Any) -> Any:
+        return self._noted(super()._parse_unary, *given, **named)
+
+    def _parse_bitwise(self, *given: Any, **named: Any) -> Any:
+        return self._noted(super()._parse_bitwise, *given, **named)
+
+
+class _Dialect(sqlglot.Dialect):  # type: ignore[misc]
+    """Names in backticks or double quotes, and text constants as Spark has them."""
+
+    class Tokenizer(tokens.Tokenizer):  # type: ignore[misc]
+        QUOTES = ["'"]  # noqa: RUF012
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+        STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
+
+    Parser = _Parser
+
+
+@dataclass(frozen=True, eq=False)
+class SqlText:
+    """The text of one statement."""
+
+    text: str
+
+    def statement(self) -> Any:
+        """The syntax tree. Raises InvalidRequest if the text is not one SELECT."""
+        try:
+            found = [one for one in sqlglot.parse(self.text, read=_Dialect) if one is not None]
+        except errors.TokenError as error:
+            raise InvalidRequest(
+                f"sql: the text cannot be read: {in_a_line(error)}; close every quote and bracket"
+            ) from None
+        except errors.ParseError as error:
+            first = error.errors[0]
+            raise InvalidRequest(
+                f"sql: line {first['line']}, column {first['col']}: the text is not valid SQL near "
+                f"{first['highlight']!r}: {in_a_line(first['description'])}"
+            ) from None
+        if len(found) != 1:
+            raise InvalidRequest(f"sql: expected one SELECT, found {len(found)} statements")
+        if not isinstance(found[0], exp.Select):
+            kind = type(found[0]).__name__.upper()
+            raise self.refusal(found[0], f"expected one SELECT, found {kind}")
+        return found[0]
+
+    def refusal(self, node: Any, said: str) -> InvalidRequest:
+        """The refusal of a part, with the line and the column where it begins."""
+        start = self._start(node)
+        line = self.text.count("\n", 0, start) + 1
+        column = start - self.text.rfind("\n", 0, start)
+        return InvalidRequest(f"sql: line {line}, column {column}: {said}")
+
+    @contextmanager
+    def at(self, node: Any) -> Iterator[None]:
+        """Say of a refusal inside that it is of `node`, unless it has a place already."""
+        try:
+            yield
+        except InvalidRequest as error:
+            if str(error).startswith("sql: line"):
+                raise
+            raise self.refusal(node, str(error)) from None
+
+    def text_of(self, node: Any, pieces: Sequence[tuple[int, int, str]]) -> str:
+        """A part as it is written, but for `pieces`: (begin, end, the text in their place)."""
+        at, end = node.meta[_SPAN]
+        made = list[str]()
+        for first, last, text in sorted(pieces):
+            made += [self.text[at:first], text]
+            at = last
+        return "".join([*made, self.text[at:end]])
+
+    def place(self, node: Any) -> tuple[int, int]:
+        """The offsets in the text where a part begins and ends."""
+        first, last = node.meta[_SPAN]
+        return int(first), int(last)
+
+    def _start(self, node: Any) -> int:
+        if _SPAN in node.meta:
+            return int(node.meta[_SPAN][0])
+        marks = [one.meta.get(_SPAN, (one.meta.get("start"),))[0] for one in node.walk()]
+        return int(min((mark for mark in marks if mark is not None), default=0))
+
+
+def conjuncts(node: Any) -> list[Any]:
+    """The conditions that AND joins."""
+    if isinstance(node, exp.And):
+        return [*conjuncts(node.this), *conjuncts(node.expression)]
+    if isinstance(node, exp.Paren) and isinstance(node.this, exp.And):
+        return conjuncts(node.this)
+    return [node]
+
+
+def bare(node: Any) -> Any:
+    """An expression without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def called(node: Any) -> str:
+    """The name of the function that is called, in lower case; empty: none is."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower()
+    return ""

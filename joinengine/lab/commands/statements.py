@@ -1,0 +1,192 @@
+"""`joinengine sql`: a SELECT in a file, over folders and topics, into a sink."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from joinengine.lab.commands import console, sessions
+from joinengine.lab.commands.generated_options import PATH, with_options
+from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import counted
+
+_EXAMPLES = """\b
+Examples:
+  joinengine sql clicks.sql --source clicks=parquet:clicks --source buys=parquet:purchases \\
+      --delay "5 minutes" --sink parquet:joined --checkpoint checkpoint
+  joinengine sql clicks.sql --source clicks=kafka:clicks --servers kafka:9092 \\
+      --columns "clicks=user_id bigint, clicked_at timestamp" --source buys=table:buys \\
+      --sink kafka:matches
+"""
+#: Kind of sink -> the option that has what follows the colon; None: nothing does.
+_SINKS = {
+    **{"parquet": "path", "delta": "path", "iceberg": "table", "kafka": "topic"},
+    **{"console": None, "noop": None},
+}
+_options = [
+    click.argument("file", type=click.File("r", encoding="utf-8")),
+    click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        metavar="NAME=KIND:PLACE",
+        help="A stream of the statement: NAME=parquet:FOLDER or NAME=kafka:TOPIC. "
+        "NAME=table:FOLDER is read once, before the first batch.",
+    ),
+    click.option(
+        "--columns",
+        multiple=True,
+        metavar="NAME=DDL",
+        help="Columns of the messages of a topic: clicks=id bigint, at timestamp.",
+    ),
+    click.option("--servers", metavar="HOST:PORT,..", help="The brokers of kafka:TOPIC."),
+    click.option(
+        "--sink",
+        default="console",
+        show_default=True,
+        metavar="KIND[:PLACE]",
+        help="parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console or noop.",
+    ),
+    click.option(
+        "--sink-option",
+        "sink_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the sink (docs/options.md): catalog.uri=sqlite:///c.db.",
+    ),
+    click.option(
+        "--delay", metavar="D", help="How late rows may be; windows need it. Such as '5 minutes'."
+    ),
+    click.option("--layout", help="The layout of all operators. [default: auto]"),
+    click.option(
+        "--instances", type=int, default=8, show_default=True, help="Instances of each operator."
+    ),
+    click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
+    click.option(
+        "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
+    ),
+    click.option("--explain", is_flag=True, help="Show the plan of a statement over folders only."),
+    click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
+    click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
+]
+
+
+def _all_options(command: Any) -> Any:
+    return with_options(_options, engine_options(command))
+
+
+@click.command("sql", epilog=_EXAMPLES)
+@_all_options
+def run_statement(
+    file: IO[str],
+    checkpoint: Path | None,
+    explain: bool,
+    master: str,
+    json_path: Path | None,
+    **settings: Any,
+) -> None:
+    """Run the SELECT in FILE (- for stdin) over your own folders and topics (docs/sql.md).
+
+    The run ends with the data that are there. With --checkpoint, a later run reads what has come
+    since; without it, every window closes at the end.
+    """
+    from joinengine.lab.queries.named_query import Options, layout_of  # noqa: PLC0415
+    from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
+
+    name = Path(file.name).stem.strip("<>") or "sql"
+    statement = _statement(name, file.read(), settings, ends=checkpoint is None)
+    options = Options(
+        layout=layout_of(settings["layout"]),
+        instances=settings["instances"],
+        interval_rows=settings["interval_rows"],
+        engine=engine_of(settings),
+    )
+    sink = _sink(settings)
+    check_file("--json", json_path)
+    listed = statement.stream(options)  # before Spark starts
+    if explain:
+        if any(hasattr(side, "topic") for side in statement.sides.values()):
+            raise click.UsageError("--explain reads the columns of folders; leave topics out")
+        console.tell(statement.build(None, listed.record(), options).explain())
+        return
+    places = Places(checkpoint=None if checkpoint is None else checkpoint.absolute(), sink=sink)
+    stopped = False
+    with sessions.started(master) as spark:
+        try:
+            report = sessions.run(spark, statement, options, places, validate=False)
+        except CutShort as short:
+            stopped, report = True, short.report
+    batches, rows = counted(len(report["batches"]), "batch"), report["output_rows"]
+    console.tell(
+        f"{counted(report['input_rows'], 'row')} in, {counted(rows, 'row')} out, {batches}, "
+        f"{report['late_rows']:,} late; results: {settings['sink']}"
+    )
+    console.write_json(json_path, report)
+    if stopped:
+        sys.exit(console.INTERRUPTED)
+
+
+def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) -> Any:
+    """The statement over what --source names."""
+    from joinengine.lab.queries.folder_side import FolderSide  # noqa: PLC0415
+    from joinengine.lab.queries.sql_statement import Statement  # noqa: PLC0415
+    from joinengine.lab.queries.topic_side import topic_side  # noqa: PLC0415
+    from joinengine.spark.sources.locations import place  # noqa: PLC0415
+
+    columns = dict(_pairs("--columns", settings["columns"], "NAME=DDL"))
+    sides, tables = dict[str, Any](), dict[str, str]()
+    for source, there in _pairs("--source", settings["sources"], "NAME=KIND:PLACE"):
+        kind, _, where = there.partition(":")
+        if kind == "kafka":
+            flag = f'--columns "{source}=id bigint, at timestamp"'
+            ddl = columns.get(source)
+            sides[source] = topic_side(f"source {source}", there, settings["servers"], ddl, flag)
+        elif kind == "parquet" and where:
+            sides[source] = FolderSide(str(place(where, source)), ends=ends)
+        elif kind == "table" and where:
+            tables[source] = str(place(where, source))
+        else:
+            raise InvalidRequest(
+                f"--source: expected NAME=parquet:FOLDER, NAME=kafka:TOPIC or NAME=table:FOLDER, "
+                f"found {source}={there}"
+            )
+    if not sides:
+        raise click.UsageError("give at least one stream: --source NAME=parquet:FOLDER")
+    return Statement(name, text, sides, tables, settings["delay"])
+
+
+def _sink(settings: dict[str, Any]) -> Any:
+    """Where results go."""
+    from joinengine.lab.queries.runs import SinkPlace  # noqa: PLC0415
+    from joinengine.spark.sources.locations import place  # noqa: PLC0415
+
+    kind, _, where = settings["sink"].partition(":")
+    option = _SINKS.get(kind)
+    if kind not in _SINKS or bool(where) is not (option is not None):
+        raise InvalidRequest(
+            f"--sink: expected parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console "
+            f"or noop, found {settings['sink']}"
+        )
+    options = dict(_pairs("--sink-option", settings["sink_options"], "NAME=VALUE"))
+    if option is not None:
+        options[option] = str(place(where, "--sink")) if option == "path" else where
+    if kind == "kafka" and settings["servers"] is not None:
+        options.setdefault("kafka.bootstrap.servers", settings["servers"])
+    return SinkPlace(kind, options)
+
+
+def _pairs(option: str, texts: Sequence[str], form: str) -> list[tuple[str, str]]:
+    """(name, value) from each NAME=VALUE, whose names differ."""
+    pairs = [text.partition("=") for text in texts]
+    for name, sign, value in pairs:
+        if not (name.strip() and sign and value.strip()):
+            raise InvalidRequest(f"{option}: expected {form}, found {name}{sign}{value}")
+    names = [name.strip() for name, _, _ in pairs]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidRequest(f"{option}: {double} is given twice; leave one out")
+    return [(name.strip(), value.strip()) for name, _, value in pairs]

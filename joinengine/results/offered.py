@@ -1,0 +1,95 @@
+"""Results that another engine fetches: a folder of files, and for each batch a list of its files.
+
+The driver shows the files of a batch, and then writes its list. Whoever fetches remembers the
+number of a batch; once it has committed what it made of the results, the files go, and of the lists
+all but the newest, which is then empty.
+
+Law: the lists are those of consecutive batches. A batch without a list, below the first, was
+fetched, so a driver that delivers it again does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from typing_extensions import override
+
+from joinengine.model.errors import DataLost
+from joinengine.results.sinks import ParquetSink
+from joinengine.results.staging import visible_name
+from joinengine.world.storage import Storage, StoredFile
+
+#: The number before that of the first batch.
+NOTHING = -1
+_LIST = ".json"
+
+
+@dataclass(frozen=True)
+class Offered:
+    """The results that wait in a folder."""
+
+    storage: Storage
+
+    @property
+    def batches(self) -> list[int]:
+        """The numbers of the batches that have a list, in order."""
+        names = (name.removesuffix(_LIST) for name in self.storage.names() if _LIST in name)
+        return sorted(int(name) for name in names)
+
+    def offer(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Write the list of a batch."""
+        self.storage.put(_list(batch), json.dumps([asdict(one) for one in files]).encode())
+
+    def files(self, after: int, through: int) -> list[StoredFile]:
+        """The files of the batches behind `after`, up to `through`.
+
+        Raises DataLost if some of them were fetched by somebody else.
+        """
+        lists = [self._files(batch) for batch in range(after + 1, through + 1)]
+        if None in lists:
+            raise DataLost(
+                f"to_df: results up to batch {min(self.batches)} were fetched by another query and "
+                f"are no longer in {self.storage.folder}. Start that query again, or give to_df "
+                "and the query that reads it new checkpoints"
+            )
+        return [one for files in lists for one in files or ()]
+
+    def forget(self, through: int) -> None:
+        """Remove the files of batches up to `through`, and the lists before it."""
+        for batch in self.batches:
+            if batch <= through:
+                self.storage.delete(*(one.name for one in self._files(batch) or ()))
+        if through in self.batches:
+            self.storage.put(_list(through), json.dumps(None).encode())
+        self.storage.delete(*(_list(batch) for batch in self.batches if batch < through))
+
+    def _files(self, batch: int) -> list[StoredFile] | None:
+        """The files of a batch; None: somebody has fetched them."""
+        try:
+            rows = json.loads(self.storage.get(_list(batch)))
+        except FileNotFoundError:
+            return None
+        return None if rows is None else [StoredFile(**one) for one in rows]
+
+
+class OfferedSink(ParquetSink):
+    """Shows results in a folder where another engine fetches them."""
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        offered = Offered(self.storage)
+        there = offered.batches
+        if there and (batch in there or batch < there[0]):
+            return
+        super().deliver(batch, files, generation)
+        shown = [
+            StoredFile(visible_name(batch, self.query, f.name), f.size_bytes, f.crc32)
+            for f in files
+        ]
+        offered.offer(batch, shown)
+
+
+def _list(batch: int) -> str:
+    return f"{batch:08d}{_LIST}"

@@ -1,0 +1,153 @@
+"""The `joinengine_results` data source: results of a query as a streaming DataFrame of Spark's.
+
+Spark asks a process beside the driver how far the results go. That process connects to the driver
+(joinengine.spark.query.results_frame), which starts the engine's query when it does, and ends it
+when the connection is lost: as long as somebody reads, there is a connection.
+
+Law: an offset is the number of a batch, so a replay reads the same rows; files go only once Spark
+has committed what it made of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from joinengine.driver.loop import REMOTE_REST_S
+from joinengine.model.errors import JoinEngineError
+from joinengine.results.offered import NOTHING, Offered
+from joinengine.sources.readings import conform
+from joinengine.spark.session.daemon import end_quietly
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import StoredFile, verify
+from joinengine.world.world import MACHINE
+
+RESULTS = "joinengine_results"
+_ROWS = 1 << 16
+
+
+class ResultsSource(DataSource):
+    """The data source of `to_df`, as Spark sees it.
+
+    Options: `folder` of the results; `door`: where the driver waits for the reader; `partitions`:
+    how many tasks read a batch.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format name."""
+        return RESULTS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of the results."""
+        end_quietly()
+        return _Reader(dict(self.options), schema)
+
+
+@dataclass
+class _Part(InputPartition):
+    """What one task reads."""
+
+    files: list[StoredFile]
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._folder, self._door = options["folder"], options["door"]
+        self._partitions = int(options["partitions"])
+        self._schema = schema
+        self._line: Connection | None = None
+        self._end = NOTHING
+        self._is_final = False
+        self._asked_s = -math.inf
+
+    def initialOffset(self) -> dict[str, int]:
+        """The offset before the first batch."""
+        return {"batch": NOTHING}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """All that is there."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """The newest batch; the first call starts the engine's query."""
+        if not self._is_final:
+            self._listen(ends=False)
+            self._look()
+        return {"batch": max(self._end, start["batch"])}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let the engine read all that is there now; its last batch is the last offset."""
+        self._listen(ends=True, wait=True)
+        self._asked_s = -math.inf
+        self._look()
+        self._is_final = True
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The files of the batches between two offsets."""
+        files = self._offered.files(start["batch"], end["batch"])
+        return [_Part(files[n :: self._partitions]) for n in range(self._partitions)][: len(files)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some files."""
+        assert isinstance(partition, _Part)
+        storage = MACHINE.storage(self._folder)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        for one in partition.files:
+            content = pa.BufferReader(verify(storage, one, "result file"))
+            for rows in pq.ParquetFile(content).iter_batches(_ROWS):
+                yield conform(rows, schema)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Remove what Spark has committed."""
+        self._offered.forget(end["batch"])
+
+    @property
+    def _offered(self) -> Offered:
+        return Offered(MACHINE.storage(self._folder))
+
+    def _look(self) -> None:
+        """Find the newest batch; a listing in an object store is paid for, so that takes a rest."""
+        now = MACHINE.timer_s()
+        if is_url(self._folder) and now - self._asked_s < REMOTE_REST_S:
+            return
+        self._asked_s = now
+        self._end = max([self._end, *self._offered.batches])
+
+    def _listen(self, *, ends: bool, wait: bool = False) -> None:
+        """Have the engine's query run, and hear what has become of it; `wait`: until it ends.
+
+        Raises JoinEngineError for what ended it.
+        """
+        if self._line is None:
+            self._line = _connected(self._door)
+            self._line.send_bytes(json.dumps({"ends": ends}).encode())
+        if wait or self._line.poll():
+            told: dict[str, Any] = json.loads(self._line.recv_bytes())
+            if told["error"] is not None:
+                raise JoinEngineError(told["error"])
+
+
+def _connected(door: str) -> Connection:
+    try:
+        return Client(door, "AF_UNIX")
+    except OSError:
+        raise JoinEngineError(
+            "to_df: the program that made this DataFrame has ended; call to_df again, and start "
+            "the query that reads it from there"
+        ) from None

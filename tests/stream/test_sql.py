@@ -1,0 +1,109 @@
+"""SQL over streams has the rows of DuckDB, which runs the same text over the same files."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine import parquet_stream, sql
+from tests.sqls import FACTS, THIRD, WORDS
+from tests.stream.cases import run
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+#: A window as DuckDB has it: its start stands for it.
+MACRO = "create macro tumble(time, size) as time_bucket(size, time)"
+HOUR = "between f.ts - interval 1 hour and f.ts + interval 30 minutes"
+TEXTS = {
+    "equality": "select id, wid, f.s as s1 from f join w on f.k = w.k where f.x > 20 and w.y < 80",
+    "using": "select k, id, wid from f join w using (k) where f.j < w.l",
+    "self": "select a.id as one, b.id as two from f a join f b on a.k = b.j and a.id < b.id",
+    "band": "select id, wid from f join w on f.d between w.e - 1 and w.e + 1 and f.k = w.l",
+    "numbers": "select id, wid from f join w on abs(f.id - w.wid) <= 1 and f.s <> w.t",
+    "theta": "select id, wid from f join w on f.m > w.n + 90 or (f.s = w.t and f.k = w.k)",
+    "interval": f"select id, wid, w.y * 2 as y2 from f join w on f.k = w.k and w.at {HOUR}",
+    "left": f"select id, coalesce(w.y, -1) as y, wid from f left join w on f.k = w.k "
+    f"and w.at {HOUR} and w.y > 30 and f.x > 10 where f.s <> 'b'",
+    "right": f"select id, w.t from f right join w on f.k = w.k and w.at {HOUR} and f.x > 50",
+    "full": f"select id, wid from f full join w on f.k = w.k and w.at {HOUR}",
+    "semi": f"select id, s from f semi join w on f.k = w.k and w.at {HOUR} where f.x < 90",
+    "anti": f"select id from f anti join w on f.k = w.k and w.at {HOUR} and w.y > 20",
+    "three": "select id, wid, z from f join w on f.k = w.k join t on t.tid = w.wid where z < f.id",
+    "brackets": "select id, wid, z from f join (w join t on t.tid = w.wid) on f.k + 0 = w.k "
+    "where z < f.id",
+    "subquery": "with big as (select k, x * 2 as x2, s from f where x > 30) select x2, q.t2 from "
+    "big join (select k, upper(t) as t2 from w) as q on big.k = q.k and lower(q.t2) = big.s",
+    "both sides": "select id, f.x + w.y as more from f join w on f.k = w.k and f.s = w.t",
+    "groups": "select s, count(*) as n, sum(x + 1) as total, min(j) as least from f "
+    "where x > 5 group by tumble(ts, interval 1 hour), s",
+    "having": "select s, sum(x) / count(*) as mean from f group by s, "
+    "tumble(ts, interval 2 hours) having count(*) > 3",
+    "joined groups": "select f.s, count(*) as n, max(w.y - f.x) as far from f join w on f.k = w.k "
+    "and tumble(f.ts, interval 1 hour) = tumble(w.at, interval 1 hour) "
+    "group by f.s, tumble(f.ts, interval 1 hour)",
+}
+
+
+def value(kind, rng):
+    if pa.types.is_timestamp(kind):
+        return START + timedelta(seconds=rng.randrange(6 * 3600))
+    if pa.types.is_date(kind):
+        return date(2026, 3, 1 + rng.randrange(5))
+    if pa.types.is_string(kind):
+        return rng.choice("abc")
+    return rng.randrange(100) if pa.types.is_floating(kind) else rng.randrange(12)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Three streams in two files each, without late rows; ids are numbers of rows."""
+    home, rng = tmp_path_factory.mktemp("sql"), random.Random(7)
+    for name, columns, rows in (("f", FACTS, 120), ("w", WORDS, 90), ("t", THIRD, 60)):
+        made = {n: [value(kind, rng) for _ in range(rows)] for n, kind in columns.items()}
+        made[next(iter(columns))] = list(range(rows))
+        table = pa.table(made, pa.schema(columns.items()))
+        (home / name).mkdir()
+        for half in (0, 1):
+            pq.write_table(table[half::2], home / name / f"{half}.parquet")
+    return home
+
+
+def streams_in(spark, folders):
+    """Streams that end, so that every row without a partner, and every window, is a result."""
+    found = {name: parquet_stream(spark, folders / name) for name in "fwt"}
+    return {n: replace(one, feed=one.feed | {"ends": True}) for n, one in found.items()}
+
+
+def rows_of(folders, text):
+    here = duckdb.connect()
+    here.execute(f"set timezone = 'UTC'; {MACRO}")
+    for name in "fwt":
+        here.execute(f"create view {name} as from '{folders}/{name}/*.parquet'")
+    return here.execute(text).fetchall()
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_sql_has_the_rows_of_duckdb(spark, folders, tmp_path, text):
+    query = sql(text, streams_in(spark, folders), delay="1 day", instances=3)
+    run(query, tmp_path)
+    found = duckdb.sql(f"from '{tmp_path}/out/*.parquet'").fetchall()
+    wanted = rows_of(folders, text)
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    assert len(wanted) > 3
+
+
+def test_a_dataframe_and_a_table_are_streams_of_sql(spark, folders, tmp_path):
+    reader = spark.readStream.schema(spark.read.parquet(str(folders / "f")).schema)
+    frame, table = reader.parquet(str(folders / "f")), spark.read.parquet(str(folders / "w"))
+    text = "select id, f.k + 1 as more, wid from f join w on f.k + 1 = w.k where f.s = 'a'"
+    run(sql(text, {"f": frame, "w": table}, instances=3), tmp_path)
+    found = duckdb.sql(f"from '{tmp_path}/out/*.parquet'").fetchall()
+    assert sorted(found) == sorted(rows_of(folders, text))
+    assert len(found) > 3

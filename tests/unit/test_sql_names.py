@@ -1,0 +1,91 @@
+"""What SQL means by event time, USING and layouts; `select=`, which it uses; the closest row."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import joinengine
+from joinengine import InvalidRequest, StreamJoin, equi, sql
+from joinengine.model.conditions import Equi
+from tests.sqls import BOTH, LATE, NEAR, S, keyed, plan_of, select
+
+F, W = S["f"], S["w"]
+
+
+def test_the_layout_is_that_of_all_operators():
+    found = sql(BOTH, S, layout="mnrt", instances=4)
+    assert plan_of(found) == plan_of(keyed(layout="mnrt"))
+
+
+def test_event_time_is_what_the_streams_say():
+    """Without an INTERVAL, if streams name it; and a column that none names is not."""
+    said = {"f": F.withWatermark("ts", LATE), "w": W.withWatermark("at", LATE)}
+    found = sql(f"{BOTH} and f.ts <= w.at", said, instances=4)
+    assert found.query().operators[0].window.lower_us == 0
+    found = sql(f"{BOTH} and f.ts <= w.at", S, instances=4)
+    assert found.query().operators[0].window is None
+    other = f"{BOTH} and w.until between f.ts and f.ts + interval 1 hour"
+    found = sql(other, said, instances=4).query().operators[0]
+    assert (found.window, found.distance.upper) == (None, 3_600_000_000)
+
+
+def test_using_shows_one_column():
+    text = "select k, id, wid from f {} join w using (k) where f.id > 3"
+    assert sql(text.format(""), S, instances=4).schema.names == ["k", "id", "wid"]
+    (found,) = sql(text.format(""), S, instances=4).query().operators
+    assert found.condition == Equi(("k",), ("k",), using=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("select id, f.x + w.y as more from f join w on f.k = w.k", ["id", "x", "y"]),
+        (f"select coalesce(w.y, 0) as more, id from f left join w on {NEAR}", ["id", "y"]),
+    ],
+)
+def test_what_no_side_has_alone_is_computed_of_the_results(text, names):
+    found = sql(text, S, delay=LATE, instances=4)
+    assert found._transform is not None
+    assert found._output_schema().names == names
+
+
+def test_the_package_does_not_load_sqlglot():
+    code = "import sys, joinengine, joinengine.lab.cli; sys.exit('sqlglot' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_select_names_the_columns_of_a_join():
+    f, w = select(F, "id k"), select(W, "wid k")
+    by_name = StreamJoin(f, w, on="k", select=["wid", "k"], instances=1)
+    assert by_name._output_schema().names == ["wid", "k"]
+    for select_, said in (
+        ({"a": "right.id"}, "select: column 'right.id' does not exist"),
+        (["k"], "is on both sides"),
+        ({"a": "left.id", "A": "left.k"}, "select has a twice"),
+        (3, "is not a column name or a list of names"),
+    ):
+        with pytest.raises(InvalidRequest, match=said):
+            StreamJoin(f, w, on=equi("k", "k"), select=select_, instances=1)
+    with pytest.raises(InvalidRequest, match="suffixes has no effect beside select"):
+        StreamJoin(f, w, on="k", select=["k"], suffixes=("_a", "_b"), instances=1)
+
+
+@pytest.mark.parametrize(
+    ("sign", "direction", "strict"),
+    [
+        (">=", "backward", False),
+        (">", "backward", True),
+        ("<=", "forward", False),
+        ("<", "forward", True),
+    ],
+)
+def test_the_closest_row(sign, direction, strict):
+    text = f"select id, wid from f asof left join w on f.k = w.k and f.ts {sign} w.at"
+    on = joinengine.asof(
+        "ts", "at", by=equi("k", "k"), direction=direction, strict=strict, delay=LATE
+    )
+    python = keyed(on=on, how="left", f="id k ts", w="wid k at")
+    assert plan_of(sql(text, S, delay=LATE, instances=4)) == plan_of(python)

@@ -1,0 +1,93 @@
+"""What SQL over streams cannot say is refused where it is written, in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from joinengine import InvalidRequest, sql
+from tests.sqls import BOTH, LATE, NEAR, S
+
+REFUSED = {
+    "select 1 union select 2": "expected one SELECT, found UNION",
+    "select 1; select 2": "sql: expected one SELECT, found 2 statements",
+    "insert into f select 1": "expected one SELECT, found INSERT",
+    "selec a from": "line 1, column 12: the text is not valid SQL near 'from'",
+    "select a from f where x = 'abc": "the text cannot be read",
+    "select 1 as one": "FROM is missing",
+    "select * from no join w on no.k = w.k": "stream 'no' is unknown; the streams are f, w, t",
+    "select f.no from f join w on f.k = w.k": "line 1, column 8: column 'no' of f does not exist",
+    "select no from f join w on f.k = w.k": "column 'no' does not exist; the columns are id,",
+    "select q.k from f join w on f.k = w.k": "'q' names no entry of FROM; the entries are f, w",
+    "select q.* from f join w on f.k = w.k": "'q' names no entry of FROM",
+    "select k from f join w on f.k = w.k": "column 'k' is in f, w; write f.k",
+    f"{BOTH} order by 1": "ORDER BY is not supported",
+    f"{BOTH}\n  limit 10": "line 2, column 9: LIMIT is not supported",
+    f"{BOTH} offset 10": "OFFSET is not supported",
+    "select distinct id from f join w on f.k = w.k": "DISTINCT is not supported",
+    f"{BOTH} qualify row_number() over () = 1": "QUALIFY is not supported",
+    f"{BOTH} tablesample (10 rows)": "SAMPLE is not supported here",
+    "select id, sum(x) over () as s from f join w on f.k = w.k": "line 1, column 12: OVER is not",
+    "select id, rand() as r from f join w on f.k = w.k": "rand in 'rand()' is not supported",
+    f"{BOTH} and uuid() = 'a'": "line 1, column 47: a condition: uuid in",
+    f"{BOTH} where mine(f.x) > 3": "line 1, column 49: a condition: mine in",
+    "select sum(x) as s from f join w on f.k = w.k": "an aggregate needs a window",
+    f"{BOTH} where f.k in (select k from t)": "subqueries in conditions and expressions",
+    f"{BOTH} and exists (select 1 from t)": "subqueries in conditions and expressions",
+    f"{BOTH} having f.k > 3": "HAVING needs GROUP BY",
+    "select id from f": "one stream is not a query",
+    f"select id from f left join w on {NEAR} where w.y > 1": "WHERE about a side that may lack",
+    f"select id from f left join w on {NEAR} where f.x > w.y": "WHERE about a side that may lack",
+    f"{BOTH} where 1 = 1": "WHERE compares columns of streams",
+    "select id from f natural join w": "NATURAL JOIN is not supported",
+    "select id from f cross join w": "line 1, column 29: a join needs a condition",
+    "select id, wid from f join w on f.k = w.k join t as F on f.k = w.k": "is the name of two",
+    "select id, count(*) as n from f group by id": "line 1, column 42: window: the source has no",
+    "select id, count(*) from f group by id, tumble(ts, interval 1 hour)": "a name of its own",
+    "select id, s, count(*) as n from f group by id, tumble(ts, interval 1 hour)": (
+        "line 1, column 12: s is neither in GROUP BY nor an aggregate"
+    ),
+    "select id from f group by id, tumble(ts, interval 1 hour)": "GROUP BY needs an aggregate",
+    "select count(distinct k) as n from f group by tumble(ts, interval 1 hour)": (
+        "expected count, sum, min, max or avg"
+    ),
+    "select count(*) as n from f group by tumble(ts, interval 1 month)": "a window is TUMBLE(",
+    "select count(*) as n from f group by tumble(x, interval 1 hour)": "must be a timestamp",
+    "select count(*) as n from f group by tumble(ts, interval 1 day), tumble(ts, interval 1 day)": (
+        "GROUP BY takes one window"
+    ),
+    "select count(*) as n from f group by 1, tumble(ts, interval 1 hour)": "GROUP BY takes columns",
+    f"{BOTH} and tumble(f.ts, interval 1 hour) = tumble(w.at, interval 1 day)": "both sides need",
+    f"{BOTH.replace('wid ', 'wid, window_start ')}": "window_start needs a window",
+    f"{BOTH} and w.at <= f.ts + interval 1 day and w.until >= f.ts - interval 1 day": (
+        "two conditions bound event time"
+    ),
+    "with recursive a as (select k from f) select a.k from a join w on a.k = w.k": "RECURSIVE",
+    "select a.k from (select f.k from f join w on f.k = w.k) a join t on a.k = t.k": (
+        "a subquery that joins is not supported"
+    ),
+    "select a.k from (select k from f) join w on a.k = w.k": "a subquery needs a name",
+    "select a.k from (select k, count(*) as n from f group by k) a join w on a.k = w.k": "GROUP",
+    "select a.k from (select k + 1 from f) a join w on a.k = w.k": "an expression needs a name",
+    "select id, x as id from f join w on f.k = w.k": "two columns are called 'id'",
+    "select * from f join w on f.k = w.k": "two columns are called 'k'",
+    "select * except (k) from f join w on f.k = w.k": "* takes no EXCEPT",
+    "select w.k from f left join w using (k)": "USING has made one column of 'k'",
+    "select id from f, lateral (select 1) x": "FROM takes streams, joins, and subqueries",
+    "select id from f(1) join w on f.k = w.k": "FROM takes",
+    "select id from f a(b) join w on f.k = w.k": "FROM takes the name of a stream and an alias",
+    "select id from f join w on f.s = w.k": "cannot be compared; cast one of them",
+    "select id from f anti join w on f.k = w.k": "needs a window",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_what_cannot_be_said_is_refused_in_a_sentence(text, said):
+    with pytest.raises(InvalidRequest) as refused:
+        sql(text, S, delay=LATE, instances=4)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_delay_is_refused_where_the_window_is_needed():
+    with pytest.raises(InvalidRequest, match="line 1, column 28: within: the delay of ts is"):
+        sql(f"select id, wid from f join w on {NEAR}", S, instances=4)
