@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from joinengine.kernels.avro_decoding import INSTANTS, ROOM, Unserved, columns
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.texts import in_a_line
+from joinengine.model.texts import in_a_line, quoted
 from joinengine.world.kafka_clients import PATIENCE_S
 
 #: A zero, and the number of the writer's schema, the greatest byte first.
@@ -58,9 +58,14 @@ class Registry:
     url: str
     user: str = field(default="", repr=False)
 
-    def ask(self, path: str) -> Any:
-        """The answer to a request. Raises InvalidRequest, without the password, if none comes."""
-        request = urllib.request.Request(f"{self.url.rstrip('/')}/{path}")
+    def ask(self, path: str, sent: Any = None) -> Any:
+        """The answer to a request, or to what is sent, both of JSON.
+
+        Raises InvalidRequest, without the password, if none comes.
+        """
+        body = None if sent is None else json.dumps(sent).encode()
+        request = urllib.request.Request(f"{self.url.rstrip('/')}/{path}", body)
+        request.add_header("Content-Type", "application/json")
         if self.user:
             token = base64.b64encode(self.user.encode()).decode()
             request.add_header("Authorization", f"Basic {token}")
@@ -69,9 +74,24 @@ class Registry:
                 return json.load(answer)
         except (OSError, ValueError) as error:
             raise InvalidRequest(
-                f"schema registry {self.url} does not give {path} ({in_a_line(error)}); correct "
-                "schema.registry.url or its user in options, or give schema="
+                f"schema registry {self.url} does not serve {path} ({in_a_line(error)}); correct "
+                "schema.registry.url or its user in options, give schema=, or make the schema "
+                "agree with the topic's"
             ) from None
+
+
+def registry_of(settings: dict[str, Any]) -> Registry | None:
+    """The schema registry that settings name, which are then those of the client of Kafka.
+
+    None: they name none. Raises InvalidRequest for what is no URL.
+    """
+    url = settings.pop("schema.registry.url", None)
+    user = settings.pop("schema.registry.basic.auth.user.info", "")
+    if url is not None and not str(url).startswith(("http://", "https://")):
+        raise InvalidRequest(
+            f"options: schema.registry.url: expected a URL of http or https; found {quoted(url)}"
+        )
+    return None if url is None else Registry(url, user)
 
 
 def library() -> Any:

@@ -1,4 +1,4 @@
-"""Records of Avro that are read by columns are those that fastavro reads one by one."""
+"""Records of Avro that are read or written by columns are those of fastavro, one by one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from joinengine.kernels import avro_decoding
 from joinengine.kernels.avro_decoding import ROOM
+from joinengine.kernels.avro_encoding import record_type
+from joinengine.kernels.avro_encoding import records as records_of
 from joinengine.sources import kafka_avro
 from joinengine.sources.kafka_avro import Registry, columns_of, read_avro
 
@@ -147,6 +149,44 @@ def test_what_was_altered_is_refused_or_read_as_it_is_one_by_one(case, data):
         assert repr(found.to_pylist()) == repr(expected)  # NaN is itself
     else:  # only of instants and dates has Python fewer than there are
         assert "timestamp" in text or '"date"' in text
+
+
+@many
+@given(case=written(), first=st.integers(0, 5))
+def test_rows_become_the_records_that_are_read_back(case, first):
+    text, rows, _ = case
+    schema = columns_of(text)
+    assume(pa.null() not in schema.types)
+    try:
+        told = json.dumps(record_type(schema, "result"))
+    except TypeError:  # NULL alone, in a record
+        assume(False)
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema).slice(first % len(rows))
+    found = records_of(batch.columns, batch.num_rows, b"head").to_pylist()
+    assert {one[:4] for one in found} == {b"head"}
+    values = [one[4:] for one in found]
+    assert one_by_one(told, values).to_pylist() == batch.to_pylist()
+    assert in_bulk(told, values).to_pylist() == batch.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()),
+        *(pa.large_string(), pa.large_binary(), pa.timestamp("s", "UTC"), pa.timestamp("ms")),
+        *(pa.decimal128(38, 10), pa.bool_(), pa.float32(), pa.date32()),
+    ],
+    ids=str,
+)
+def test_types_of_arrow_are_kept(kind):
+    values = pa.array([0, 1, None, 100], pa.int64())
+    if "binary" in str(kind) or "string" in str(kind):
+        column = values.cast(pa.string()).cast(kind)
+    else:
+        column = values.cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    told = json.dumps(record_type(pa.schema([("x", kind)]), "result"))
+    (found,) = in_bulk(told, records_of([column], 4).to_pylist()).columns
+    assert found.cast(kind).to_pylist() == column.to_pylist()
 
 
 READER = {
