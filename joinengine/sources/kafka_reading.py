@@ -73,7 +73,7 @@ class KafkaReading(Projection):
         skipped: list[Skipped] | None = None,
         seen: Seen | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The tuples of ranges, at most one for each partition.
+        """The tuples of ranges, at most one for each partition, and what has become none.
 
         Raises UnreadableMessage for a value that cannot be decoded and is not to be skipped,
         DataLost for offsets that are gone, StoreUnreachable if no broker answers.
@@ -82,7 +82,9 @@ class KafkaReading(Projection):
         asked = needed(self.columns, self.steps, self.schema)
         with _lent(self, {one.partition: one.first for one in groups}) as client:
             for messages in client.chunks(ends, [] if skipped is None else skipped):
-                batch = decoded(messages, self.decoding, asked, skipped)
+                refused = list[pa.RecordBatch]()
+                batch = decoded(messages, self.decoding, asked, skipped, refused)
+                yield from refused
                 kept = stepped(batch, self.steps, self.columns)
                 if seen is not None and self.time is not None:
                     _see(seen, kept, messages, self.time)

@@ -79,6 +79,8 @@ class RouteReport:
     #: source number -> bytes of a tuple in the widest Arrow batch that Spark handed over
     widths: dict[int, float] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    #: the file of messages that have become no tuples; None: there are none, or nobody keeps them
+    refused: StoredFile | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     #: source number -> partition -> greatest event time that it has brought (microseconds)
     newest: dict[int, dict[int, int]] = field(default_factory=dict)
