@@ -208,6 +208,17 @@ def test_what_waits_is_told_for_each_partition(topics, started):
     assert waiting[0] > 400
     assert waiting == sorted(waiting, reverse=True)
     assert waiting[-1] == 0
+    assert all(one["seconds"] == 0 for one in rows[-1])
+    oldest = query.metrics()["behind_s"].to_pylist()
+    assert 0 < oldest[0] < 600  # what was read last was sent by this test
+    assert oldest[0] == max(one["seconds"] for one in rows[0] if one["seconds"] is not None)
+    assert "waiting in topics for up to" in query.progress()
+    entry = query.story()["batches"][0]
+    assert entry["behind_rows"] == waiting[0]
+    assert {one["source"] for one in entry["behind"]} <= {
+        f"kafka {topics.left}",
+        f"kafka {topics.right}",
+    }
 
 
 def test_what_cannot_be_asked_of_a_topic(broker, topics, spark, tmp_path):
