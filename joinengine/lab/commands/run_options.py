@@ -198,11 +198,6 @@ def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
 
     columns = given[f"{option}-schema"]
     if given[option].startswith(PREFIX):
-        if "servers" not in click.get_current_context().params:
-            raise InvalidRequest(
-                f"{option}: {click.get_current_context().info_name} takes folders, found "
-                f"{given[option]}; joinengine run also takes topics"
-            )
         return topic_side(option, given[option], servers, columns)
     if columns is not None:
         raise click.UsageError(f"--{option}-schema applies to kafka:TOPIC; leave it out")
