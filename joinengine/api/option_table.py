@@ -315,7 +315,8 @@ _LINES = (
     Option(
         "targetFileSize",
         size(_LEAST_FILE),
-        "The approximate size of result files. Files of small batches are smaller.",
+        "The approximate size of result files. Files of small batches are smaller, unless "
+        "`compactEvery` or `commitEvery` merges them.",
         sinks=(*_PARQUET, *TABLES),
     ),
     Option(

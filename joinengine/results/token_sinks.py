@@ -197,7 +197,11 @@ class TokenSink(BatchByBatch):
         delivered = self.to.token()  # 4
         left = tuple((batch, files) for batch, files in batches if batch > delivered)
         if any(files for _, files in left):
-            self.to.commit(left)  # 5
+            self._commit(left, generation)  # 5
+
+    def _commit(self, batches: Held, generation: int) -> None:
+        """Deliver batches above the token that was just read."""
+        self.to.commit(batches)
 
     def _open(self, generation: int) -> None:
         self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -73,8 +74,10 @@ def test_a_delta_table_is_made_and_goes_on(writer, folders, tmp_path):
 def test_a_delta_table_in_partitions_with_batches_gathered(writer, folders, tmp_path):
     place = str(tmp_path / "table")
     made = writer.format("delta").partitionBy("day").option("commitEvery", "1 hour")
-    made.start(place).awaitTermination()
+    made.option("targetFileSize", "1 MB").start(place).awaitTermination()
     table = DeltaTable(place)
+    days = pa.table(table.get_add_actions(flatten=True)).column("partition.day").to_pylist()
+    assert len(days) == len(set(days)) > 1  # a file each
     assert table.metadata().partition_columns == ["day"]
     assert table.version() == 1  # made, and all batches
     assert rows(table.to_pyarrow_table()) == expected(folders)
