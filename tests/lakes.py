@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,7 @@ from joinengine.results.delta import DeltaTarget, check_table
 from joinengine.results.iceberg import IcebergTarget
 from joinengine.results.iceberg import check_table as check_iceberg
 from joinengine.results.iceberg_catalog import Catalog
+from joinengine.results.merging import merge
 from joinengine.results.staging import Cutting, staged_files
 from joinengine.results.table_sinks import STAGING, TableSink
 from joinengine.state import fence
@@ -71,11 +73,23 @@ class Lake:
     def prepare(self):
         pass
 
-    def sink(self, every_s=0.0):
-        """What a driver that starts now delivers with, and its generation."""
-        target, cutting = self.target(), self.cutting()
-        made = TableSink(self.checkpoint, target, every_s, cutting)
+    def sink(self, every_s=0.0, merged_bytes=None):
+        """What a driver that starts now delivers with, and its generation.
+
+        `merged_bytes`: up to this size it merges the files of gathered batches.
+        """
+        target, cutting = self.target(), replace(self.cutting(), target_bytes=merged_bytes)
+        merge = None if merged_bytes is None else self.merge
+        made = TableSink(self.checkpoint, target, every_s, cutting, merge=merge)
         return made, fence.claim(self.checkpoint)
+
+    def merge(self, tasks):
+        return [merge(task, self.world) for task in tasks]
+
+    def held(self, sink, generation, *batches):
+        """What is held back: a batch of these numbers each."""
+        staged = (self.stage(sink, generation, numbers) for numbers in batches)
+        return tuple(enumerate(staged))
 
     def stage(self, sink, generation, numbers, parts=2):
         """What tasks stage for a batch."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from joinengine.api import options as given
 from joinengine.model.errors import InvalidRequest
-from joinengine.results.kafka_messages import Shape, check_schema, chosen_value
+from joinengine.results.kafka_messages import Shape, Value, avro_schema, check_schema, chosen_value
 from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, check_note
 from joinengine.results.kafka_writers import Broker
 from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.results.token_sinks import TokenSink
+from joinengine.sources.kafka_avro import registry_of
 from joinengine.spark.jobs.delivery_jobs import SparkDelivery
 from joinengine.world.kafka_clients import check_reachable, library
 
@@ -30,7 +32,7 @@ def kafka_sink(
     """What makes the sink. `name`: of the query.
 
     Raises InvalidRequest for options or results that do not fit, if no broker answers, or if it
-    has no such topic.
+    has no such topic, and if a schema registry does not take the results' schema.
     """
     if join.transform is not None:
         raise InvalidRequest(
@@ -42,7 +44,9 @@ def kafka_sink(
             f"kafka: {_SERVERS} is missing; give .option('{_SERVERS}', 'host:port')"
         )
     library()
-    broker = Broker(options[_SERVERS], _passed(options))
+    passed = _passed(options)
+    registry = registry_of(passed)
+    broker = Broker(options[_SERVERS], tuple(passed.items()))
     chosen = given.value_of(options, "value")
     shape = Shape(
         chosen_value(join.schema) if chosen is None else chosen,
@@ -53,6 +57,10 @@ def kafka_sink(
     check_schema(join.schema, shape)
     topics = [] if shape.topic is None else [shape.topic]
     check_reachable(broker.servers, dict(broker.options), topics)
+    if shape.value is Value.AVRO and registry is not None:
+        sent = {"schema": avro_schema(join.schema)}
+        found = registry.ask(f"subjects/{shape.topic}-value/versions", sent)
+        shape = replace(shape, schema_id=int(found["id"]))
     asked = given.value_of(options, "producers")
     exactly_once = given.value_of(options, "delivery") is Guarantee.EXACTLY_ONCE
     every_s = given.value_of(options, "commitEvery") or 0.0
@@ -69,11 +77,9 @@ def kafka_sink(
     return made
 
 
-def _passed(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The settings of librdkafka among the options."""
+def _passed(options: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of librdkafka among the options, and those of a schema registry."""
     lowered = {key.lower(): text for key, text in options.items() if key != _SERVERS}
-    return tuple(
-        (key.removeprefix(_PREFIX), text)
-        for key, text in lowered.items()
-        if key.startswith(_PREFIX)
-    )
+    return {
+        key.removeprefix(_PREFIX): text for key, text in lowered.items() if key.startswith(_PREFIX)
+    }

@@ -17,6 +17,7 @@ from joinengine.results.iceberg_catalog import Catalog
 from joinengine.results.sinks import SinkFactory
 from joinengine.results.staging import Cutting
 from joinengine.results.table_sinks import TableSink, TableTarget
+from joinengine.spark.jobs.merge_jobs import SparkMerge
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.session import session
 from joinengine.spark.sources.locations import place
@@ -32,8 +33,11 @@ def table_sink(
     options: Mapping[str, str],
     settings: Settings,
     partitions: tuple[str, ...],
+    name: str | None,
 ) -> tuple[SinkFactory, Output | None]:
     """What makes the sink for a table, and the folder that the user has named for it.
+
+    `name`: of the query.
 
     Raises InvalidRequest if the package, the catalogue or a table of Iceberg is missing, or the
     results do not fit the table.
@@ -48,7 +52,8 @@ def table_sink(
 
     def sink_of(checkpoint: Checkpoint, query: str) -> TableSink:
         target = target_of(checkpoint, query)
-        return TableSink(checkpoint, target, every_s, cutting, settings.fsync)
+        merge = None if size is None or not every_s else SparkMerge(join.spark, name)
+        return TableSink(checkpoint, target, every_s, cutting, settings.fsync, merge)
 
     return sink_of, output
 

@@ -315,7 +315,8 @@ _LINES = (
     Option(
         "targetFileSize",
         size(_LEAST_FILE),
-        "The approximate size of result files. Files of small batches are smaller.",
+        "The approximate size of result files. Files of small batches are smaller, unless "
+        "`compactEvery` or `commitEvery` merges them.",
         sinks=(*_PARQUET, *TABLES),
     ),
     Option(
@@ -351,9 +352,9 @@ _LINES = (
     Option(
         "value",
         choice(MessageValue),
-        "The value of a message: the whole row as a JSON object (`json`), or the column `value` "
-        "(`columns`). If not given: `columns` if the results have only columns of a message, "
-        "else `json`.",
+        "The value of a message: the whole row as a JSON object (`json`) or as a record of Avro "
+        "(`avro`), or the column `value` (`columns`). If not given: `columns` if the results have "
+        "only columns of a message, else `json`.",
         sinks=_KAFKA,
         since="0.2",
     ),

@@ -309,7 +309,7 @@ class JoinWriter:
             case "parquet":
                 return parquet_sink(join, options, settings, self.partitions, self.name)
             case "delta" | "iceberg":
-                return table_sink(kind, join, options, settings, self.partitions)
+                return table_sink(kind, join, options, settings, self.partitions, self.name)
             case "kafka":
                 factory = kafka_sink(join, options, settings, self.name)
             case "memory":

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -60,7 +60,7 @@ _log = logging.getLogger("joinengine")
 class BatchRunner:
     """Runs the batches of one query.
 
-    It has a generation from `recover` on.
+    It has a generation from `recover` on. `delivery`: what makes its results visible.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ class BatchRunner:
         self._committed = False
         self._wishes = Wishes(settings.schedule)
         self._checkpoint = checkpoint
-        self._delivery = Delivery(checkpoint, sink, aside)
-        self._sink = sink
+        self.delivery = Delivery(checkpoint, sink, aside)
         self._aside = aside
         self.settings = settings
         self._named = set[Skipped]()  # the files that this run has named as skipped
@@ -109,7 +108,7 @@ class BatchRunner:
         self._take_up_newest()
         self._check(self._wishes.coming(self.manifest.batch + 1))
         check_losses(query.operators, self.manifest.operators, settings)
-        self._sink.check_held(showings.staged(self.manifest), checkpoint)
+        self.delivery.sink.check_held(showings.staged(self.manifest), checkpoint)
 
     @property
     def choices(self) -> list[LayoutChoice]:
@@ -155,12 +154,12 @@ class BatchRunner:
     def finish(self) -> None:
         """Show the results that are held back, and wait for uploads; no batch follows."""
         self._uploaded.settle()
-        if self._delivery.is_holding:
-            with self._turn:
+        if self.delivery.is_holding:
+            with self._turn, closing(self.delivery.sink) as sink:
                 self._deliver(whole=True)
                 if self._committed:
                     makers = range(self.generation + 1)
-                    clean_staged(self.manifest, self._sink, self._delivery.held, makers)
+                    clean_staged(self.manifest, sink, self.delivery.held, makers)
 
     def run(self, end: Position, handed: Handed | None = None) -> None:
         """Run the next batch, which ends at `end` in each source.
@@ -261,11 +260,11 @@ class BatchRunner:
             with watch.timed("route_s"):
                 routed = self._computing.route(frame, opened, self._aside)
             with watch.timed("join_s"):
-                target = partial(self._sink.target, self.generation)
+                target = partial(self.delivery.sink.target, self.generation)
                 computed = self._computing.run(routed, target)
         with watch.timed("plan_s"):
             wishes = self._wishes.before(opened.number + 1)
-            held = self._delivery.before_next
+            held = self.delivery.before_next
             now_s, nonce = self._world.now_s(), self._world.nonce()
             return step.close(self._program, computed, Moment(now_s, nonce, wishes, held))
 
@@ -275,7 +274,7 @@ class BatchRunner:
         try:
             yield
         except Exception:
-            named = self.manifest, self._uploaded.kept, self._sink, self._delivery.held
+            named = self.manifest, self._uploaded.kept, self.delivery.sink, self.delivery.held
             with suppress(Exception):  # the first error is the one to tell
                 clean_failed(self._checkpoint, *named, self.generation)
             raise
@@ -304,8 +303,8 @@ class BatchRunner:
         if is_ours:  # what was adopted may have been computed again, into files of other names
             self._uploaded.committed(self.manifest)
         if self._committed:
-            told = self._uploaded.kept, self._sink, self._aside, self._delivery.held, self._store
-            clean(self._checkpoint, self.manifest, *told)
+            told = self.delivery.sink, self._aside, self.delivery.held, self._store
+            clean(self._checkpoint, self.manifest, self._uploaded.kept, *told)
 
     def _was_first(self, batch: int) -> bool:
         """Whether an older driver has committed a batch since; then it is adopted."""
@@ -387,14 +386,14 @@ class BatchRunner:
 
     def _deliver(self, *, whole: bool = False) -> None:
         """Make visible what the manifest names; `whole`: also what is held back."""
-        self._delivery.deliver(self.manifest, self.generation, whole=whole)
+        self.delivery.deliver(self.manifest, self.generation, whole=whole)
 
     def tick_due(self, now_s: float) -> float | None:
         """When a batch without data is due, in seconds since the epoch; None: none is.
 
         `now_s`: when the last batch was over.
         """
-        if self.settings.finite and self._delivery.is_holding:  # a quiet batch shows it
+        if self.settings.finite and self.delivery.is_holding:  # a quiet batch shows it
             return 0.0
-        due = clock.tick_due(self.query, self.manifest, now_s), self._delivery.due_s
+        due = clock.tick_due(self.query, self.manifest, now_s), self.delivery.due_s
         return min((moment for moment in due if moment is not None), default=None)

@@ -131,10 +131,14 @@ def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None
 def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: float) -> BySource:
     """The partitions after a batch that was over at `now_s`."""
     told, newest = dict(before), dict[tuple[int, int], int]()
+    stamps = {source: dict(one.read) for source, one in before.items()}
     for report in reports:
         for source, seen in report.newest.items():
-            for number, time in seen.items():
+            for number, time in seen.times.items():
                 newest[source, number] = max(time, newest.get((source, number), time))
+            read = stamps.setdefault(source, {})
+            for number, stamp in seen.stamps.items():
+                read[number] = max(stamp / 1e3, read.get(number, 0.0))
         for source, lag in report.lags.items():
             old = before[source].clocks if source in before else {}
             clocks = {number: old.get(number, (-math.inf, now_s)) for number in lag.behind}
@@ -147,6 +151,7 @@ def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: fl
                 for number, clock in one.clocks.items()
             },
             one.behind,
+            stamps.get(source, {}),
         )
         for source, one in told.items()
     }

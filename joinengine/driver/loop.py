@@ -138,6 +138,7 @@ class Loop:
                 self._waiting.wait_for(lambda: self._holder is None)
             for feed in self._feeds.values():
                 feed.close()
+            self._runner.delivery.sink.close()
 
     def take(self, frame: Any, handed: Handed) -> None:
         """Run the next batch with a micro-batch in it, on the thread that calls.

@@ -222,6 +222,16 @@ class BatchRecord:
         found = [sum(one.behind.values()) for one in self.partitions.values()]
         return sum(found) if found else None
 
+    @property
+    def behind_s(self) -> float | None:
+        """How old the oldest message that waited is at most, as the batch began; None: unknown."""
+        found = [
+            one.lag_s(number, self.started)
+            for one in self.partitions.values()
+            for number in one.behind
+        ]
+        return max((lag for lag in found if lag is not None), default=None)
+
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""
         if not self.left_at:

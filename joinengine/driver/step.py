@@ -217,7 +217,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     counts = {name: interval for name, interval in seen.items() if name in named}
     record = record_of(query, computed, states, reasons, sealed, counts)
     record.partitions = partitions
-    refused = (one.refused for one in inputs if one.refused is not None)
+    refused = [*(one.refused for one in inputs), *(one.refused for one in computed.routed.reports)]
     outcome = Outcome(
         query=last.query,
         batch=opened.number,
@@ -225,7 +225,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         results=tuple(
             stored for report in computed.operators[-1].reports for stored in report.result_files
         ),
-        refused=(*refused, *computed.routed.told),
+        refused=(*filter(None, refused), *computed.routed.told),
         held=moment.held,
         totals=added(last.totals, record),
         clock_s=opened.clock_s,

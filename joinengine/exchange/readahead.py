@@ -12,6 +12,7 @@ from itertools import chain
 import pyarrow as pa
 
 from joinengine.exchange.route import Portion
+from joinengine.sources.places import Seen
 from joinengine.sources.projection import Projection
 from joinengine.wire.codec import decode
 from joinengine.wire.reports import RouteReport
@@ -28,7 +29,7 @@ def read_portion(
 ) -> Iterator[_File]:
     """The files of a portion, to be read one after the other; `report` gets what is left out."""
     for source, groups in portion.files:
-        seen = report.newest.setdefault(source, {})
+        seen = report.newest.setdefault(source, Seen())
         yield source, readings[source].batches(groups, report.skipped, seen)
 
 

@@ -17,8 +17,11 @@ from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order
+from joinengine.results.staging import ParquetFile
 from joinengine.sources.places import Piece
+from joinengine.sources.projection import is_refused
 from joinengine.wire.reports import RouteReport
+from joinengine.world.storage import tagged
 from joinengine.world.world import World
 
 #: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
@@ -74,6 +77,7 @@ class RouteTask:
         self._writers: dict[int, list[BlockWriter]] = {}
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._seconds = {"read": 0.0, "route": 0.0}
+        self._aside: ParquetFile | None = None
         self.report = RouteReport(partition)
 
     def add(self, source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
@@ -85,6 +89,9 @@ class RouteTask:
             self._seconds["read"] += self._world.timer_s() - start
             if batch is None:
                 return
+            if is_refused(batch):
+                self._set_aside(source, batch)
+                continue
             self.report.source_rows += batch.num_rows
             waiting = self._waiting.setdefault(source, [])
             if self._sorts:
@@ -105,8 +112,19 @@ class RouteTask:
         for start in range(0, max(batch.num_rows, 1), step):
             yield batch.slice(start, step)
 
+    def _set_aside(self, source: int, refused: pa.RecordBatch) -> None:
+        """Keep messages that have become no tuples, if the user wants a side output."""
+        role = self._plan.roles[source][0]  # all have the same
+        if role.aside is not None and self._aside is None:
+            name = tagged(role.generation, f"messages-{self._world.nonce()}.parquet")
+            self._aside = ParquetFile(self._world.storage(role.aside), name)
+        if self._aside is not None:
+            self._aside.add(refused.replace_schema_metadata())
+
     def close(self) -> RouteReport:
         """Route the last tuples, close the blocks, and report."""
+        if self._aside is not None:
+            self.report.refused = self._aside.close()
         for source in self._waiting:
             self._route(source)
         for writers in self._writers.values():

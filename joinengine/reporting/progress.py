@@ -41,7 +41,8 @@ def batch_line(record: BatchRecord) -> str:
         count = sum(getattr(join, figure.name) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
     if record.behind_rows:
-        parts.append(f"{record.behind_rows:,} waiting in topics")
+        old = "" if record.behind_s is None else f" for up to {record.behind_s:,.1f} s"
+        parts.append(f"{record.behind_rows:,} waiting in topics{old}")
     parts += _split_words(joins)
     if record.busiest is not None:
         one = record.busiest

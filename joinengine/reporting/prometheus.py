@@ -33,6 +33,7 @@ from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, OperatorState
 from joinengine.state.partitions import Partitions
 from joinengine.state.totals import OperatorTotals
+from joinengine.world.world import MACHINE
 
 #: Microseconds, in which event time is counted.
 _S = 1e6
@@ -313,6 +314,11 @@ _PARTITION = (
         "joinengine_partition_behind_rows",
         "Messages of a topic that wait behind the last batch.",
         lambda one, partition: one.behind.get(partition, 0),
+    ),
+    _OfPartition(
+        "joinengine_partition_lag_seconds",
+        "Age of the last message read from a partition in which others wait; 0 if none waits.",
+        lambda one, partition: one.lag_s(partition, MACHINE.now_s()),
     ),
     _OfPartition(
         "joinengine_partition_newest_timestamp_seconds",

@@ -32,7 +32,9 @@ STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
 #: Packages on which the figures of a run depend.
 _PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
 #: What waits in a partition of a source.
-_BEHIND = pa.struct([("source", pa.int64()), ("partition", pa.int64()), ("rows", pa.int64())])
+_BEHIND = pa.struct(
+    [(name, pa.int64()) for name in ("source", "partition", "rows")] + [("seconds", pa.float64())]
+)
 #: The columns of `batch_rows`.
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
@@ -43,7 +45,7 @@ BATCH_SCHEMA = pa.schema(
     + [("busiest_s", pa.float64())]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
     + [("skipped_files", pa.list_(pa.string())), ("tasks", pa.string())]
-    + [("behind_rows", pa.int64()), ("behind", pa.list_(_BEHIND))]
+    + [("behind_rows", pa.int64()), ("behind_s", pa.float64()), ("behind", pa.list_(_BEHIND))]
 )
 
 
@@ -68,12 +70,21 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
         "tasks": record.tasks,
         "behind_rows": record.behind_rows,
-        "behind": [
-            {"source": source, "partition": number, "rows": rows}
-            for source, one in record.partitions.items()
-            for number, rows in one.behind.items()
-        ],
+        "behind_s": record.behind_s,
+        "behind": behind(record),
     }
+
+
+def behind(record: BatchRecord) -> list[dict[str, Any]]:
+    """What waits in each partition of the sources, as the batch began."""
+    return [
+        {
+            **{"source": source, "partition": number, "rows": rows},
+            "seconds": one.lag_s(number, record.started),
+        }
+        for source, one in record.partitions.items()
+        for number, rows in one.behind.items()
+    ]
 
 
 def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:

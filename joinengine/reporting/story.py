@@ -23,8 +23,9 @@ from joinengine.driver.figures import FIGURES
 from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord, rates_seen
 from joinengine.operators.base import QuerySpec
+from joinengine.reporting.heads import short_name
 from joinengine.reporting.progress import whole_s
-from joinengine.reporting.run_report import STEPS
+from joinengine.reporting.run_report import STEPS, behind
 from joinengine.reporting.thinning import Entry, merged, size_of
 from joinengine.reporting.words import (
     Manner,
@@ -46,6 +47,8 @@ MOST_PLANS = 1_000
 _MOST_PLAN_KEYS = 8
 #: Forecasts look at so many batches, and are made anew when the run has grown by a twentieth.
 _FORECAST_BATCHES = 1_000
+#: Partitions of topics that an entry names: those in which most waits.
+_MOST_PARTITIONS = 32
 _FORECAST_GROWTH = 1.05
 
 
@@ -195,10 +198,20 @@ class Story:
             "null_rows": sum(join.null_rows for join in record.joins),
             "ahead_rows": sum(join.ahead_rows for join in record.joins),
             "skipped_files": len(record.skipped),
+            "behind_rows": record.behind_rows,
+            "behind": self._behind(record),
             "latency_p50": record.latency_s(0.5),
             "latency_p99": record.latency_s(0.99),
             "joins": [self._join(n, record.batch, join) for n, join in enumerate(record.joins)],
         }
+
+    def _behind(self, record: BatchRecord) -> list[Entry]:
+        """The partitions in which most waits."""
+        found = sorted(behind(record), key=lambda one: -one["rows"])[:_MOST_PARTITIONS]
+        named = [short_name(self._query.sources[one["source"]]) for one in found]
+        return [
+            {**one, "source": name} for one, name in zip(found, named, strict=True) if one["rows"]
+        ]
 
     def _join(self, number: int, batch: int, join: OperatorRecord) -> Entry:
         heat, forecast = join.heat, self._at_fullest(number, join)

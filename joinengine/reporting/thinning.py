@@ -29,6 +29,7 @@ def merged(a: Entry, b: Entry) -> Entry:
         "steps": _added_up(a["steps"], b["steps"]),
         "work": _added_up(a["work"], b["work"]),
         **{name: _greater(a[name], b[name]) for name in _GREATEST},
+        **{name: b.get(name) for name in ("behind_rows", "behind")},
         "joins": joins,
     }
 

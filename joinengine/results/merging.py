@@ -9,14 +9,16 @@ are never merged; a file without company stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.results.staging import Cutting, ParquetFiles
-from joinengine.world.storage import StoredFile, tagged, verify
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged, verify
 from joinengine.world.world import World
 
 #: Size of merged files, in bytes, if the user names none: that of a block of HDFS.
@@ -39,9 +41,50 @@ class MergeTask:
 
 @dataclass(slots=True)
 class MergeReport:
-    """The names of the merged files."""
+    """The merged files."""
 
-    files: list[str] = field(default_factory=list)
+    files: list[StoredFile] = field(default_factory=list)
+
+
+#: Runs merging tasks, somewhere; returns their reports in the order of the tasks.
+Merge = Callable[[Sequence[MergeTask]], Sequence[MergeReport]]
+
+
+def merges_nothing(tasks: Sequence[MergeTask]) -> Sequence[MergeReport]:
+    """For a sink that holds nothing back."""
+    raise AssertionError("no files are held back")
+
+
+def together(
+    files: Sequence[StoredFile],
+    staging: Storage,
+    generation: int,
+    cutting: Cutting,
+    fsync: bool,
+    merge: Merge,
+) -> list[StoredFile]:
+    """The files of `staging` that hold what these hold, merged where they have company.
+
+    If a task fails, nothing of what tasks have written stays: the disk may be full. An object store
+    has room, and may be what has failed.
+    """
+    tasks, found = list[MergeTask](), list[StoredFile]()
+    for place, pack in packs(files, cutting.target_bytes or TARGET_BYTES):
+        if len(pack) == 1:
+            found.append(pack[0])
+        else:
+            told = place, generation, cutting, fsync
+            tasks.append(MergeTask(staging.folder, tuple(pack), *told))
+    if not tasks:
+        return found
+    try:
+        return found + [stored for report in merge(tasks) for stored in report.files]
+    except Exception:
+        if not is_url(staging.folder):
+            with suppress(Exception):  # the first error is the one to tell
+                named = [stored.name for stored in files]
+                remove_unnamed(staging, named, range(generation, generation + 1))
+        raise
 
 
 def packs(files: Sequence[StoredFile], target_bytes: int) -> Iterator[tuple[str, list[StoredFile]]]:
@@ -74,4 +117,4 @@ def merge(task: MergeTask, world: World) -> MergeReport:
                 waiting, rows = [], 0
     if waiting:
         merged.add(pa.concat_batches(waiting))
-    return MergeReport([stored.name for stored in merged.close()])
+    return MergeReport(merged.close())

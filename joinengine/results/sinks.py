@@ -73,9 +73,13 @@ class Sink(Protocol):
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove staged files of drivers whose generation is among `makers`, except `files`."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what deliveries have taken, when the query ends; one may follow. No errors."""
+
 
 class BatchByBatch(Sink):
-    """What sinks have in common that show each batch by itself."""
+    """What sinks have in common that show each batch by itself, and keep nothing open."""
 
     @property
     @override
@@ -106,6 +110,10 @@ class BatchByBatch(Sink):
     ) -> Held:
         self.check_held(held, checkpoint)
         return ()
+
+    @override
+    def close(self) -> None:
+        pass
 
 
 class DiscardSink(BatchByBatch):

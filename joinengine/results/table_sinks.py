@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from typing_extensions import override
 
 from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError
+from joinengine.results.merging import Merge, together
 from joinengine.results.showings import Held, still_held
 from joinengine.results.sinks import STAGING, show
 from joinengine.results.staging import visible_name
@@ -58,9 +60,13 @@ class TableTarget(Target):
 
 @dataclass
 class TableSink(TokenSink):
-    """A `TokenSink` whose results wait below the folder of the table."""
+    """A `TokenSink` whose results wait below the folder of the table.
+
+    `merge`: how the files of gathered batches are merged up to the target size; None: they are not.
+    """
 
     to: TableTarget
+    merge: Merge | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,6 +112,37 @@ class TableSink(TokenSink):
         self._make()
         super()._deliver(batches, generation)
 
+    @override
+    def _commit(self, batches: Held, generation: int) -> None:
+        """Merge the files of several batches before, once, whoever is killed meanwhile.
+
+        A mark says which merged files count. So what a killed driver has renamed into the folder of
+        the table is what the next one commits. The batches stay, as the target looks at the first.
+        """
+        mark = f"merged-{batches[0][0]:08d}-{batches[-1][0]:08d}.json"
+        files = self._merged(mark, batches, generation) if len(batches) > 1 else None
+        if files is None:
+            self.to.commit(batches)
+            return
+        empty = tuple((batch, ()) for batch, _ in batches[:-1])
+        self.to.commit((*empty, (batches[-1][0], files)))
+        self.checkpoint.storage.delete(mark)
+
+    def _merged(self, mark: str, batches: Held, generation: int) -> tuple[StoredFile, ...] | None:
+        """The files by which a mark says that batches are merged; None: by none."""
+        staged, checkpoint = [one for _, files in batches for one in files], self.checkpoint.storage
+        with suppress(FileNotFoundError):
+            return _marked(checkpoint.get(mark))
+        # A delivery without merging may have begun to rename them.
+        if self.merge is None or not self.staging.exists(staged[0].name):
+            return None
+        told = generation, self.cutting, self.fsync
+        found = together(staged, self.staging, *told, self.merge)
+        rows = [(one.name, one.size_bytes, one.crc32) for one in found]
+        checkpoint.create(mark, json.dumps(rows).encode())
+        self._check_alone(batches, generation)  # else a newer driver may have removed it
+        return _marked(checkpoint.get(mark))
+
     def _take_over(self, batches: Held) -> None:
         """Copy what was staged for the sink that the checkpoint had before.
 
@@ -133,6 +170,10 @@ class TableSink(TokenSink):
             self._noted = self.to.name, identity
         check_same(self.to.name, self._noted[1], identity)
         self._is_made = True
+
+
+def _marked(content: bytes) -> tuple[StoredFile, ...]:
+    return tuple(StoredFile(*row) for row in json.loads(content))
 
 
 def name_of(batch: int, query: str, staged: str) -> str:

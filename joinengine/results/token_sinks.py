@@ -18,6 +18,7 @@ shutting out the newer one again and again.
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import StoredFile, remove_unnamed
 
+_log = logging.getLogger("joinengine")
 #: The token of a target to which nothing was delivered.
 NOTHING = -1
 #: How often a delivery is begun before its error ends the query. A driver that woke up late can
@@ -83,7 +85,10 @@ class Target(Protocol):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what `open` has taken; `open` may follow."""
+        """Give back what `open` has taken, also if that has failed; `open` may follow.
+
+        Called once for each `open`: before the next one, or when the query ends.
+        """
 
 
 @dataclass
@@ -162,11 +167,16 @@ class TokenSink(BatchByBatch):
         """Remove the results of batches that are delivered."""
         remove_unnamed(self.checkpoint.results, [stored.name for stored in files], makers)
 
+    @override
     def close(self) -> None:
-        """Close the target, until something is delivered again."""
-        if self._opened is not None:
-            self._opened = None
+        """Close the target if it is open; an error of that is logged, since it harms no result."""
+        if self._opened is None:
+            return
+        self._opened = None
+        try:
             self.to.close()
+        except Exception:
+            _log.warning("joinengine: the target of the results was not closed", exc_info=True)
 
     def _deliver(self, batches: Held, generation: int) -> None:
         """Deliver batches of which some have results; those that are delivered already stay."""
@@ -175,20 +185,32 @@ class TokenSink(BatchByBatch):
                 self._deliver_once(batches, generation)
                 return
             except (OutcomeUnknown, ShutOut):
-                self._opened = None
+                self.close()
                 if attempt + 1 == _ATTEMPTS:
                     raise
 
     def _deliver_once(self, batches: Held, generation: int) -> None:
         self._check_alone(batches, generation)  # 1
         if self._opened != generation:
-            self.to.open(generation)  # 2
-            self._opened = generation
+            self._open(generation)  # 2
             self._check_alone(batches, generation)  # 3
         delivered = self.to.token()  # 4
         left = tuple((batch, files) for batch, files in batches if batch > delivered)
         if any(files for _, files in left):
-            self.to.commit(left)  # 5
+            self._commit(left, generation)  # 5
+
+    def _commit(self, batches: Held, generation: int) -> None:
+        """Deliver batches above the token that was just read."""
+        self.to.commit(batches)
+
+    def _open(self, generation: int) -> None:
+        self.close()
+        self._opened = generation
+        try:
+            self.to.open(generation)
+        except Exception:
+            self.close()
+            raise
 
     def _check_alone(self, batches: Held, generation: int) -> None:
         """Raise TakenOver if a newer driver was started, or has gone on beyond these batches."""

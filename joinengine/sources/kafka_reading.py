@@ -29,8 +29,8 @@ from joinengine.model.errors import StoreUnreachable
 from joinengine.model.skipped import Skipped
 from joinengine.sources.kafka_feed import GONE, lost
 from joinengine.sources.kafka_values import Decoding, decoded
-from joinengine.sources.places import OffsetRange
-from joinengine.sources.projection import Projection, Seen
+from joinengine.sources.places import OffsetRange, Seen
+from joinengine.sources.projection import Projection
 from joinengine.sources.readings import conform
 from joinengine.sources.transforms import needed, stepped
 from joinengine.world.kafka_clients import Cluster, library
@@ -73,7 +73,7 @@ class KafkaReading(Projection):
         skipped: list[Skipped] | None = None,
         seen: Seen | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The tuples of ranges, at most one for each partition.
+        """The tuples of ranges, at most one for each partition, and what has become none.
 
         Raises UnreadableMessage for a value that cannot be decoded and is not to be skipped,
         DataLost for offsets that are gone, StoreUnreachable if no broker answers.
@@ -82,21 +82,26 @@ class KafkaReading(Projection):
         asked = needed(self.columns, self.steps, self.schema)
         with _lent(self, {one.partition: one.first for one in groups}) as client:
             for messages in client.chunks(ends, [] if skipped is None else skipped):
-                batch = decoded(messages, self.decoding, asked, skipped)
+                refused = list[pa.RecordBatch]()
+                batch = decoded(messages, self.decoding, asked, skipped, refused)
+                yield from refused
                 kept = stepped(batch, self.steps, self.columns)
-                if seen is not None and self.time is not None:
+                if seen is not None:
                     _see(seen, kept, messages, self.time)
                 if kept.num_rows:
                     yield conform(kept, self.schema)
 
 
-def _see(seen: Seen, batch: pa.RecordBatch, messages: Sequence[Any], time: str) -> None:
-    """Note the greatest event time; chunks hold messages of one partition."""
+def _see(seen: Seen, batch: pa.RecordBatch, messages: Sequence[Any], time: str | None) -> None:
+    """Note how far a partition has come; chunks hold messages of one partition."""
+    last = messages[-1]
+    partition, (kind, stamp) = last.partition(), last.timestamp()
+    if kind:
+        seen.stamps[partition] = stamp
     if batch.num_rows and time in batch.schema.names:
         newest = pc.max(batch.column(time)).cast(pa.timestamp("us")).cast(pa.int64()).as_py()
         if newest is not None:
-            partition = messages[0].partition()
-            seen[partition] = max(newest, seen.get(partition, newest))
+            seen.times[partition] = max(newest, seen.times.get(partition, newest))
 
 
 class _Client:

@@ -29,6 +29,7 @@ from joinengine.model.errors import UnreadableMessage
 from joinengine.model.skipped import Skipped
 from joinengine.model.texts import in_a_line
 from joinengine.sources.kafka_avro import Registry, read_avro
+from joinengine.sources.projection import REFUSED
 from joinengine.sources.schemas import cast
 
 #: The columns that `include` adds.
@@ -40,6 +41,17 @@ INCLUDED: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
 }
 
+
+#: What the side output keeps of a message that is left out: all that sending it again takes.
+_KEPT = ("partition", "offset", "timestamp", "key", "headers")
+REFUSED_MESSAGES = pa.schema(
+    [
+        ("topic", pa.string()),
+        *((name, INCLUDED[name]) for name in _KEPT),
+        *(("value", pa.binary()), ("reason", pa.string())),
+    ],
+    {REFUSED: b""},
+)
 
 #: So many messages of a chunk are named one by one; the others are counted, since a manifest, and
 #: the driver, keep what is named.
@@ -97,10 +109,12 @@ def decoded(
     decoding: Decoding,
     asked: Sequence[pa.Field],
     skipped: list[Skipped] | None,
+    refused: list[pa.RecordBatch] | None = None,
 ) -> pa.RecordBatch:
     """The tuples of messages of one partition, with the columns that are asked for.
 
-    Raises UnreadableMessage for one that cannot be decoded, if these are not to be skipped.
+    `refused` gets the messages that are left out, if any are, as REFUSED_MESSAGES. Raises
+    UnreadableMessage for one that cannot be decoded, if these are not to be skipped.
     """
     names = {one.name for one in asked}
     payload = pa.schema([one for one in decoding.payload if one.name in names])
@@ -108,6 +122,8 @@ def decoded(
     _halved([one.value() for one in messages], 0, payload, decoding, found)
     if found.bad:
         _tell(messages, found.bad, decoding, skipped)
+        if refused is not None:
+            refused.append(_kept(messages, found.bad))
     table = pa.concat_tables(found.tables) if found.tables else payload.empty_table()
     columns = {one.name: _whole(table[one.name], one.type) for one in payload}
     numbers = np.concatenate(found.numbers) if found.numbers else np.empty(0, np.int64)
@@ -185,6 +201,19 @@ def _tell(
         skipped.append(
             Skipped(f"{place} offsets {first} to {last}", f"has {len(more)} more that {what}")
         )
+
+
+def _kept(messages: Sequence[Any], bad: dict[int, str]) -> pa.RecordBatch:
+    """The messages that are left out, with the reasons."""
+    numbers = sorted(bad)
+    some = [messages[n] for n in numbers]
+    columns = [
+        pa.array([one.topic() for one in some]),
+        *(_included(some, name) for name in _KEPT),
+        pa.array([one.value() for one in some], pa.binary()),
+        pa.array([bad[n] for n in numbers]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=REFUSED_MESSAGES)
 
 
 def _read_json(

@@ -10,6 +10,7 @@ a partition. Long ranges are cut where tasks share them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeVar
 
@@ -19,6 +20,18 @@ from joinengine.sources.positions import RowGroup
 Place = int | Mapping[int, int]
 #: Ranges are not cut into fewer rows: each part costs a request of its own.
 _FEWEST_ROWS = 8_192
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the partitions of a source have brought.
+
+    Partition -> the greatest event time (microseconds), and the timestamp of the message that was
+    read last (milliseconds since the epoch).
+    """
+
+    times: dict[int, int] = field(default_factory=dict)
+    stamps: dict[int, int] = field(default_factory=dict)
 
 
 class OffsetRange(NamedTuple):

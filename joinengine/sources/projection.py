@@ -12,10 +12,16 @@ import pyarrow as pa
 
 from joinengine.model.conditions import Predicate
 from joinengine.model.skipped import Skipped
+from joinengine.sources.places import Seen
 from joinengine.sources.transforms import Step, named
 
-#: Partition -> the greatest event time seen in it, in microseconds.
-Seen = dict[int, int]
+#: In the metadata of a schema whose rows are no tuples: messages that have become none.
+REFUSED = b"joinengine.refused"
+
+
+def is_refused(batch: pa.RecordBatch) -> bool:
+    """Whether a batch that a projection yields holds no tuples, but what the side output gets."""
+    return REFUSED in (batch.schema.metadata or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ class Projection(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """The tuples of pieces that are read in one go.
 
-        `skipped` gets what is left out, `seen` the greatest event times of partitions.
+        `skipped` gets what is left out, `seen` how far partitions have come. If `skipped` is given,
+        messages that cannot be decoded may be among the batches (`is_refused`).
         """
 
     @property

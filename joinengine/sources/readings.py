@@ -17,8 +17,9 @@ from joinengine.model.errors import UnreadableFile
 from joinengine.model.skipped import Skipped
 from joinengine.model.texts import in_a_line
 from joinengine.sources.listing import OnBadFile, check_unchanged, unreadable
+from joinengine.sources.places import Seen
 from joinengine.sources.positions import RowGroup
-from joinengine.sources.projection import Projection, Seen
+from joinengine.sources.projection import Projection
 from joinengine.sources.schemas import (
     as_text,
     cast,

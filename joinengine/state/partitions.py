@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -21,12 +21,14 @@ class Partitions:
     """The partitions of a source, by number.
 
     `clocks`: greatest event time (microseconds), and since when nothing has come (seconds since the
-    epoch). `behind`: how many messages wait.
+    epoch). `behind`: how many messages wait. `read`: the timestamp of the message that was read
+    last (seconds since the epoch), of those that have brought one.
     """
 
     idle_s: float
     clocks: Mapping[int, tuple[float, float]]
     behind: Mapping[int, int]
+    read: Mapping[int, float] = field(default_factory=dict)
 
     def slowest(self, now_s: float) -> float:
         """The least event time of those that count; no limit if none does."""
@@ -43,10 +45,22 @@ class Partitions:
         ]
         return min(moments, default=None)
 
+    def lag_s(self, partition: int, now_s: float) -> float | None:
+        """How old the oldest message that waits is at most; 0: none waits; None: unknown.
+
+        It came behind the one that was read last.
+        """
+        if not self.behind.get(partition):
+            return 0.0
+        return max(0.0, now_s - self.read[partition]) if partition in self.read else None
+
     def to_json(self) -> list[Any]:
         """As it stands in a manifest."""
         rows = [
-            [number, None if math.isinf(newest) else newest, since, self.behind.get(number, 0)]
+            [
+                *(number, None if math.isinf(newest) else newest, since),
+                *(self.behind.get(number, 0), self.read.get(number)),
+            ]
             for number, (newest, since) in self.clocks.items()
         ]
         return [self.idle_s, rows]
@@ -55,10 +69,13 @@ class Partitions:
     def from_json(cls, told: list[Any]) -> Partitions:
         """The other way."""
         clocks, behind = dict[int, tuple[float, float]](), dict[int, int]()
-        for number, newest, since, waiting in told[1]:
+        read = dict[int, float]()
+        for number, newest, since, waiting, *stamp in told[1]:
             clocks[number] = -math.inf if newest is None else newest, since
             behind[number] = waiting
-        return cls(told[0], clocks, behind)
+            if stamp and stamp[0] is not None:
+                read[number] = stamp[0]
+        return cls(told[0], clocks, behind, read)
 
 
 #: Source -> its partitions, of sources that have any.

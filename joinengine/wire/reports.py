@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
+from joinengine.sources.places import Seen
 from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile
@@ -82,9 +83,11 @@ class RouteReport:
     #: source number -> bytes of a tuple in the widest Arrow batch that Spark handed over
     widths: dict[int, float] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    #: the file of messages that have become no tuples; None: there are none, or nobody keeps them
+    refused: StoredFile | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    #: source number -> partition -> greatest event time that it has brought (microseconds)
-    newest: dict[int, dict[int, int]] = field(default_factory=dict)
+    #: source number -> how far its partitions have come, of sources that have any
+    newest: dict[int, Seen] = field(default_factory=dict)
     #: source number -> what waits in its partitions, of sources that have any
     lags: dict[int, Lag] = field(default_factory=dict)
 

@@ -123,6 +123,93 @@ def test_a_driver_is_killed_at_a_step(lake, step):
     assert lake.rows() == expected(20)
 
 
+#: Those of gathered batches that are merged into one file: a rename less, and the merging.
+GATHERED = [*range(STEPS - 2), "merged", "marked"]
+
+
+def gathered(lake, generation, sink):
+    return lake.held(sink, generation, range(5), range(5, 10), range(10, 15))
+
+
+@contextmanager
+def merging(lake, sink, step, action):
+    """As `at_step`, and once tasks have merged, or the mark is there."""
+    storage = lake.checkpoint.storage
+    patch, done = pytest.MonkeyPatch(), []
+
+    def then(real):
+        def called(*args):
+            found = real(*args)
+            if not done:
+                done.append(True)
+                action()
+            return found
+
+        return called
+
+    if step == "merged":
+        sink.merge = then(sink.merge)
+    elif step == "marked":
+        patch.setattr(type(storage), "create", then(type(storage).create))
+    else:
+        with at_step(sink, step, action):
+            yield
+        return
+    try:
+        yield
+    finally:
+        patch.undo()
+
+
+@pytest.mark.parametrize("step", GATHERED)
+@pytest.mark.parametrize("merged_bytes", [1 << 20, None])
+def test_a_driver_is_killed_while_it_merges_and_delivers(lake, step, merged_bytes):
+    sink, generation = lake.sink(60.0, 1 << 20)
+    held = gathered(lake, generation, sink)
+
+    def kill():
+        raise Killed
+
+    with merging(lake, sink, step, kill), pytest.raises(Killed):
+        sink.deliver_held(held, lake.checkpoint, generation, whole=True)
+    after, generation = lake.sink(60.0, merged_bytes)  # it may merge no more
+    after.check_held(held, lake.checkpoint)
+    assert after.deliver_held(held, lake.checkpoint, generation, whole=True) == ()
+    after.clean((), range(generation + 1))
+    assert lake.rows() == expected(15)
+    nothing_else(lake)
+
+
+@pytest.mark.parametrize("step", GATHERED)
+def test_a_driver_sleeps_while_it_merges_and_another_goes_on(lake, step):
+    old, generation = lake.sink(60.0, 1 << 20)
+    held = gathered(lake, generation, old)
+
+    def another():
+        new, newer = lake.sink(60.0, 1 << 20)
+        new.deliver_held(held, lake.checkpoint, newer, whole=True)
+        more = lake.stage(new, newer, range(15, 20))
+        new.deliver(3, more, newer)
+        lake.compact()  # else the log would not hold a file twice
+
+    with merging(lake, old, step, another):
+        try:
+            old.deliver_held(held, lake.checkpoint, generation, whole=True)
+        except (TakenOver, JoinEngineError):
+            pass  # it stops
+    assert lake.rows() == expected(20)
+    assert lake.elsewhere() == dict.fromkeys(range(20), 1)
+
+
+def test_a_part_of_what_is_gathered_that_is_there_already_is_not_merged(lake):
+    first, generation = lake.sink(60.0, 1 << 20)
+    held = gathered(lake, generation, first)
+    first.deliver(*held[0], generation)
+    again, generation = lake.sink(60.0, 1 << 20)
+    again.deliver_held(held, lake.checkpoint, generation, whole=True)
+    assert lake.rows() == expected(15)
+
+
 @pytest.mark.parametrize("step", range(STEPS))
 def test_a_driver_sleeps_at_a_step_while_another_goes_on(lake, step):
     old, generation = lake.sink()

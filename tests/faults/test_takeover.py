@@ -94,7 +94,7 @@ def sleep_at(step, first, asleep, monkeypatch):
             asleep()
 
     first.jobs.step = at
-    first.runner._sink.step = at
+    first.runner.delivery.sink.step = at
 
 
 def check(query):

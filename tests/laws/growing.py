@@ -1,12 +1,20 @@
-"""Sides of which ever more can be read, and a clock that passes while somebody rests."""
+"""Sides of which ever more can be read, loops over them, and a clock that passes in their rests."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from joinengine.driver.loop import Loop, Trigger
 from joinengine.model.errors import DamagedState
+from joinengine.model.keys import Side
+from joinengine.model.windows import within
 from joinengine.world.memory import MemoryWorld
 from tests.feeding import Inert
+from tests.harness import InlineJobs, rows
+
+ENDS = Trigger(finite=True)
+WINDOW = within("lt", "rt", lower="-40 us", upper="40 us", delay="0 us")
 
 #: Per side (key, value, time).
 SIDES = tuple([(n % (5 - side), 100 * side + n, 10 * n) for n in range(12)] for side in (1, 2))
@@ -56,3 +64,34 @@ class Clock(MemoryWorld):
 
     def sleep(self, seconds):
         self.now += seconds
+
+
+@dataclass
+class Reading(InlineJobs):
+    """Reads the tuples of SIDES between two positions; the last one brings the end of its side."""
+
+    fails: object = lambda start: None
+
+    def route(self, frame, plan, start, end):
+        self.fails(start)
+        tuples = []
+        for side in Side:
+            first, last = (one.get(int(side), 0) for one in (start, end))
+            tuples.append((int(side), rows(side, SIDES[side][first:last])))
+            tuples += [(int(side), math.inf)] * (last == len(SIDES[side]))
+        return super().route([tuples], plan, start, end)
+
+
+def loop_of(query, trigger=ENDS, feeds=None, stop=lambda: False, rest_s=0.5):
+    """A loop; `rests`: how long it has rested, each time."""
+    rests = []
+
+    def rest(seconds):
+        query.world.sleep(seconds)
+        rests.append(seconds)
+        return stop()
+
+    feeds = feeds or {0: Growing(), 1: Growing()}
+    found = Loop(query.runner, feeds, trigger, query.world, rest, rest_s)
+    found.rests = rests
+    return found

@@ -92,7 +92,7 @@ def test_results_wait_until_there_are_those_of_several_batches():
     assert shown == [0, 0, 1, 1, 1, 2, 2, 2, 3]
     check_results(query, BATCHES)
     assert len(query.checkpoint.showings.names()) <= 3
-    assert not query.runner._sink.staging.names()
+    assert not query.runner.delivery.sink.staging.names()
 
 
 def test_a_damaged_showing_is_refused_by_name():
@@ -175,7 +175,7 @@ def test_a_driver_that_slept_shows_nothing_twice(seed):
             go_on(start(world, other), most)
 
     first = start(world, compact)
-    first.jobs.step = first.runner._sink.step = step
+    first.jobs.step = first.runner.delivery.sink.step = step
     with suppress(TakenOver):
         go_on(first, len(BATCHES))
     last = start(world, rng.choice([compact, other]))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -15,53 +13,19 @@ from hypothesis import strategies as st
 from joinengine.driver.loop import Loop, Trigger
 from joinengine.driver.settings import Settings
 from joinengine.model.errors import DamagedState, JoinEngineError
-from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.state import manifests
-from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
+from tests.harness import Killed, LocalQuery, two_way
 from tests.laws.cases import joined, relaxed
-from tests.laws.growing import SIDES, Clock, Growing
+from tests.laws.growing import SIDES, WINDOW, Clock, Growing, Reading, loop_of
 
-ENDS = Trigger(finite=True)
-WINDOW = within("lt", "rt", lower="-40 us", upper="40 us", delay="0 us")
 ALL = {0: 12, 1: 12}
-
-
-@dataclass
-class Reading(InlineJobs):
-    """Reads the tuples of SIDES between two positions; the last one brings the end of its side."""
-
-    fails: object = lambda start: None
-
-    def route(self, frame, plan, start, end):
-        self.fails(start)
-        tuples = []
-        for side in Side:
-            first, last = (one.get(int(side), 0) for one in (start, end))
-            tuples.append((int(side), rows(side, SIDES[side][first:last])))
-            tuples += [(int(side), math.inf)] * (last == len(SIDES[side]))
-        return super().route([tuples], plan, start, end)
 
 
 def started(how="inner", jobs=None, settings=None, window=WINDOW):
     jobs = jobs or Reading(world=Clock())
     spec = two_way(window=window, how=how, instances=2)
     return LocalQuery("/nowhere/query", spec, "hash", jobs=jobs, settings=settings)
-
-
-def loop_of(query, trigger=ENDS, feeds=None, stop=lambda: False, rest_s=0.5):
-    """A loop; `rests`: how long it has rested, each time."""
-    rests = []
-
-    def rest(seconds):
-        query.world.sleep(seconds)
-        rests.append(seconds)
-        return stop()
-
-    feeds = feeds or {0: Growing(), 1: Growing()}
-    found = Loop(query.runner, feeds, trigger, query.world, rest, rest_s)
-    found.rests = rests
-    return found
 
 
 def expected(how="inner"):
@@ -83,7 +47,7 @@ def test_any_cut_with_kills_between_gives_the_results(how, cuts, killed):
 
     query.jobs.step = step
     feeds = {side: Growing(cuts=[cut + 1 for cut in cuts[side]]) for side in (0, 1)}
-    query.runner._sink.step = step
+    query.runner.delivery.sink.step = step
     while True:
         try:
             loop_of(query, feeds=feeds).run()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.driver.settings import Settings
 from joinengine.model.errors import CheckpointMismatch, TakenOver
 from joinengine.results.sinks import DiscardSink
 from joinengine.results.token_sinks import OutcomeUnknown, TokenSink
 from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
-from tests.laws.cases import matched, relaxed, skewed_batches, streams, usable
+from tests.laws.cases import joined, matched, relaxed, skewed_batches, streams, usable
+from tests.laws.growing import SIDES, WINDOW, Clock, Reading, loop_of
 from tests.reference.target import Outside, ReferenceTarget
 
 STEPS = (
@@ -32,12 +32,9 @@ outcomes = st.lists(st.sampled_from(["ok", "done", "lost"]), max_size=6)
 class ToOutside(LocalQuery):
     """A query whose results go to `outside`, together for `every_s` seconds of its world."""
 
-    def __init__(self, world, outside, every_s=0.0, outcomes=None, **settings):
+    def __init__(self, world, outside, every_s=0.0, outcomes=None, jobs=InlineJobs, window=None):
         self.outside, self.every_s, self.outcomes = outside, every_s, outcomes
-        jobs = InlineJobs(world=world)
-        super().__init__(
-            NOWHERE, two_way(None, 2), "hash", jobs=jobs, settings=Settings(**settings)
-        )
+        super().__init__(NOWHERE, two_way(window, 2), "hash", jobs=jobs(world=world))
 
     def _sink(self):
         def step(name):
@@ -127,6 +124,54 @@ def test_a_driver_that_slept_delivers_nothing_twice(seed):
     assert outside.rows() == matched(*usable(BATCHES, None), None)
 
 
+ONCE = ["open", "close"]
+
+
+@pytest.mark.parametrize(
+    ("every_s", "outcomes", "error", "turns"),
+    [
+        (0.0, [], None, ONCE),
+        (1e6, [], None, ONCE),  # by what delivers at the end what is held back
+        (0.0, ["ok", "lost"], None, 2 * ONCE),
+        (0.0, ["ok", "away"], OSError, ONCE),
+        (0.0, ["lost"] * 4, OutcomeUnknown, 4 * ONCE),
+    ],
+)
+def test_a_query_that_ends_closes_what_it_has_opened(every_s, outcomes, error, turns):
+    outside = Outside()
+    query = ToOutside(Clock(), outside, every_s, outcomes, Reading, WINDOW)
+    loop = loop_of(query)
+    if error is not None:
+        with pytest.raises(error):
+            loop.run()
+    else:
+        loop.run()
+        query.runner.finish()
+        assert outside.rows() == joined(*SIDES, WINDOW, "inner")
+    assert query.target.turns == turns
+
+
+def test_a_target_that_cannot_be_opened_or_closed_harms_nothing():
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside)
+
+    def away(*args):
+        query.target.turns.append("failed")
+        raise OSError("away")
+
+    query.target.open = away
+    with pytest.raises(OSError, match="away"):
+        query.run_tuples(0, *BATCHES[0])
+    assert query.target.turns == ["failed", "close"]
+    query.restart()
+    query.target.close = away
+    go_on(query, len(BATCHES))
+    query.runner.delivery.sink.close()
+    query.runner.delivery.sink.close()
+    assert query.target.turns == ["open", "failed"]
+    assert outside.rows() == matched(*usable(BATCHES, None), None)
+
+
 @pytest.mark.parametrize("every_s", [0.0, 2.5])
 def test_a_late_driver_that_opens_the_target_stops_and_the_newer_one_goes_on(every_s):
     """The newer driver is shut out in the middle of a delivery, opens again, and delivers."""
@@ -146,7 +191,7 @@ def test_a_late_driver_that_opens_the_target_stops_and_the_newer_one_goes_on(eve
     assert late
     assert outside.rows() == matched(*usable(BATCHES, None), None)
     with pytest.raises(TakenOver):
-        first.runner._sink.deliver(0, [None], first.runner.generation)
+        first.runner.delivery.sink.deliver(0, [None], first.runner.generation)
 
 
 def test_a_target_that_is_away_loses_nothing():

@@ -47,15 +47,17 @@ class ReferenceTarget(Target):
 
     `step(name)` is called around each step and may raise. `outcomes`: for each commit to come
     whether it goes well ("ok"), or its outcome stays unknown, after it has happened ("done") or
-    without ("lost"), or the system is away ("away"). Several writers may share the list.
+    without ("lost"), or the system is away ("away"). Several writers may share the list. `turns`:
+    what it was asked to open and to close, in order.
     """
 
     def __init__(self, outside, storage, step=lambda name: None, outcomes=None):
         self.outside, self.storage, self.step = outside, storage, step
         self.outcomes = [] if outcomes is None else outcomes
-        self.epoch = None
+        self.epoch, self.turns = None, []
 
     def open(self, generation):
+        self.turns.append("open")
         self.step("opening")
         self.outside.epoch += 1
         self.epoch = self.outside.epoch
@@ -81,4 +83,5 @@ class ReferenceTarget(Target):
             raise OutcomeUnknown("no reply")
 
     def close(self):
+        self.turns.append("close")
         self.epoch = None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from base64 import b64encode
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
 
+import fastavro
+import pyarrow.dataset as ds
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, equi, parquet_stream
+from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream, parquet_stream
 from tests.brokers import consume, fresh_topic
 from tests.stream.cases import pairs
 from tests.stream.conftest import oracle
@@ -49,6 +56,71 @@ def test_results_are_in_the_topic_once(writer, folders, broker, tmp_path, option
         assert Counter(m.key() for m in found) == Counter(str(r["id"]).encode() for r in rows)
         places = {(message.key(), message.partition()) for message in found}
         assert len(places) == len({key for key, _ in places})
+
+
+class Registered(BaseHTTPRequestHandler):
+    """A schema registry: it gives each schema a number, and refuses whoever has no password."""
+
+    schemas: ClassVar = [None] * 258
+
+    def do_POST(self):
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["schema"]
+        assert self.path.endswith("-value/versions")
+        if sent not in self.schemas:
+            self.schemas.append(sent)
+        self._answer({"id": self.schemas.index(sent)})
+
+    def do_GET(self):
+        asked = self.path.rpartition("/")[2]
+        self._answer({"schema": self.schemas[-1 if asked == "latest" else int(asked)]})
+
+    def _answer(self, answer):
+        allowed = self.headers["Authorization"] == "Basic " + b64encode(SECRET.encode()).decode()
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *told):
+        pass
+
+
+@pytest.fixture
+def registry():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registered)
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    yield {"schema.registry.url": url, "schema.registry.basic.auth.user.info": SECRET}
+    server.shutdown()
+    server.server_close()
+
+
+def by_fastavro(values):
+    schema = fastavro.parse_schema(json.loads(Registered.schemas[-1]))
+    assert {value[:5] for value in values} == {b"\0\0\0\1\2"}
+    return Counter(
+        tuple(fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None).values())
+        for value in values
+    )
+
+
+def test_results_as_avro_are_read_back(spark, writer, folders, broker, tmp_path, registry):
+    topic = fresh_topic(broker, partitions=2)
+    told = {f"kafka.{name}": text for name, text in registry.items()}
+    with pytest.raises(InvalidRequest, match=r"schema registry .* does not serve subjects/"):
+        writer(topic, value="avro", **(told | {f"kafka.{list(registry)[1]}": "me:x"})).start()
+    assert SECRET not in repr(writer(topic, value="avro", **told))
+    writer(topic, value="avro", **told).start().awaitTermination()
+    expected = oracle(pairs(folders, "id = order_id"))
+    assert expected.total() > 0
+    assert by_fastavro([one.value() for one in consume(broker, topic)]) == expected
+    sides = [
+        kafka_stream(spark, broker.servers, topic, value="avro", options=registry) for _ in range(2)
+    ]
+    again = StreamJoin(*sides, on=equi("id", "id"), how="left_semi", instances=2).writeStream
+    again = again.format("parquet").option("checkpointLocation", tmp_path / "again")
+    again.trigger(availableNow=True).start(tmp_path / "out").awaitTermination()
+    found = ds.dataset(tmp_path / "out", exclude_invalid_files=True).to_table()
+    assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
 
 
 def test_what_cannot_be_is_refused_before_the_start(writer, broker, tmp_path):

@@ -98,5 +98,22 @@ def test_what_topics_of_ones_own_do_not_serve(home, broker, own):
         assert sentence in called(home, no_session, "run", *options, code=2).stderr
     folders = ("--left", "/tmp", "--right", "/tmp", *JOIN, *at)
     assert "--servers applies to" in called(home, no_session, "run", *folders, code=2).stderr
-    compared = called(home, no_session, "compare", *own, *COLUMNS, *JOIN, code=2)
-    assert "joinengine run also takes topics" in compared.stderr
+    for options in (own, ("eq5", "--source", "kafka", *at)):
+        refused = called(home, no_session, "explain", *options, code=2)
+        assert "explain reads no topics, as it starts no Spark" in refused.stderr
+
+
+def test_layouts_are_compared_over_topics(joinengine, broker, own, tmp_path):
+    at, layouts = ("--servers", broker.servers), ("--layouts", "hash,mnrt")
+    joinengine("load", "eq5", *at, *STREAM, "--partitions", 2, "--replace")
+    for name, options, rows in (
+        ("query", ("eq5", "--source", "kafka", *STREAM), 10_000),
+        ("own", (*own, *COLUMNS, *JOIN), 700),
+    ):
+        told = ("--json", tmp_path / f"{name}.json")
+        joinengine("compare", *options, *at, *layouts, *told)
+        runs = json.loads((tmp_path / f"{name}.json").read_text())["runs"]
+        assert [run["layout"].partition(":")[0] for run in runs] == ["hash", "mnrt"]
+        assert [run["valid"] for run in runs] == [True, True]
+        assert runs[0]["input_rows"] == runs[1]["input_rows"] >= rows
+        assert runs[0]["result_checksum"] == runs[1]["result_checksum"]

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections import Counter
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
@@ -136,8 +137,10 @@ def _started(started):
     return True
 
 
-def test_bad_messages_end_the_query_by_name_or_are_told(broker, topics, started, tmp_path):
-    produce(broker, topics.left, [b"no json"], partition=0)
+def test_bad_messages_end_the_query_by_name_or_are_told(
+    broker, topics, started, tmp_path, each_exchange
+):
+    produce(broker, topics.left, [b"no json"], [b"k"], partition=0, headers=[("h", b"1")])
     query = started(finite=False)
     said = rf"topic '{topics.left}', partition 0, offset 350: cannot be read as json .*on_error"
     with pytest.raises(UnreadableMessage, match=said):
@@ -148,6 +151,33 @@ def test_bad_messages_end_the_query_by_name_or_are_told(broker, topics, started,
     assert told.startswith(f"{topics.left}[0] offset 350: cannot be read as json")
     (aside,) = ds.dataset(tmp_path / "aside" / "skipped").to_table().to_pylist()
     assert aside["file"] == f"{topics.left}[0] offset 350"
+    (message,) = ds.dataset(tmp_path / "aside" / "messages").to_table().to_pylist()
+    assert message.pop("timestamp") is not None
+    assert message.pop("reason") in aside["reason"]
+    assert message == {
+        **{"topic": topics.left, "partition": 0, "offset": 350},
+        **{"key": b"k", "value": b"no json", "headers": [{"key": "h", "value": b"1"}]},
+    }
+
+
+def test_messages_that_were_refused_are_sent_again_from_the_side_output(
+    broker, topics, started, tmp_path
+):
+    produce(broker, topics.right, [b"no json", None, b'{"rid": "x"}'], partition=1)
+    started(on_error="skip")
+    refused = ds.dataset(tmp_path / "aside" / "messages").to_table(
+        columns=["topic", "key", "value", "offset"]
+    )
+    assert sorted(refused["value"].to_pylist(), key=str) == sorted(
+        [b"no json", None, b'{"rid": "x"}'], key=str
+    )
+    topics.rows[1].append((7, "mended"))
+    for row in refused.filter(pc.equal(refused["value"], b"no json")).to_pylist():
+        produce(broker, row["topic"], [b'{"rid": 7, "rv": "mended"}'], [row["key"]])
+    started(on_error="skip")
+    assert found_in(tmp_path / "out") == topics.joined()
+    again = ds.dataset(tmp_path / "aside" / "messages").to_table(columns=["offset"])
+    assert again.num_rows == refused.num_rows
 
 
 def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplog, spark):
@@ -178,6 +208,17 @@ def test_what_waits_is_told_for_each_partition(topics, started):
     assert waiting[0] > 400
     assert waiting == sorted(waiting, reverse=True)
     assert waiting[-1] == 0
+    assert all(one["seconds"] == 0 for one in rows[-1])
+    oldest = query.metrics()["behind_s"].to_pylist()
+    assert 0 < oldest[0] < 600  # what was read last was sent by this test
+    assert oldest[0] == max(one["seconds"] for one in rows[0] if one["seconds"] is not None)
+    assert "waiting in topics for up to" in query.progress()
+    entry = query.story()["batches"][0]
+    assert entry["behind_rows"] == waiting[0]
+    assert {one["source"] for one in entry["behind"]} <= {
+        f"kafka {topics.left}",
+        f"kafka {topics.right}",
+    }
 
 
 def test_what_cannot_be_asked_of_a_topic(broker, topics, spark, tmp_path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from joinengine import InvalidRequest, StreamJoin, equi, parquet_stream
+from joinengine import InvalidRequest, JoinEngineError, StreamJoin, equi, parquet_stream
+from joinengine.results.delta import DeltaTarget
+from joinengine.spark.sources.streams import Streams
 from joinengine.spark.sources.types import arrow_schema
 from tests.stream.cases import pairs
 from tests.stream.conftest import oracle
@@ -71,11 +74,36 @@ def test_a_delta_table_is_made_and_goes_on(writer, folders, tmp_path):
 def test_a_delta_table_in_partitions_with_batches_gathered(writer, folders, tmp_path):
     place = str(tmp_path / "table")
     made = writer.format("delta").partitionBy("day").option("commitEvery", "1 hour")
-    made.start(place).awaitTermination()
+    made.option("targetFileSize", "1 MB").start(place).awaitTermination()
     table = DeltaTable(place)
+    days = pa.table(table.get_add_actions(flatten=True)).column("partition.day").to_pylist()
+    assert len(days) == len(set(days)) > 1  # a file each
     assert table.metadata().partition_columns == ["day"]
     assert table.version() == 1  # made, and all batches
     assert rows(table.to_pyarrow_table()) == expected(folders)
+
+
+def test_a_start_that_fails_half_way_closes_the_table(writer, folders, tmp_path, monkeypatch):
+    place, turns = str(tmp_path / "table"), []
+    for verb in ("open", "close"):
+        plain = getattr(DeltaTarget, verb)
+
+        def counted(self, *told, verb=verb, plain=plain):
+            turns.append(verb)
+            return plain(self, *told)
+
+        monkeypatch.setattr(DeltaTarget, verb, counted)
+    writer.format("delta").start(place).awaitTermination()
+    assert turns == ["open", "close"]
+
+    def fail(*told):
+        raise JoinEngineError("no disk")
+
+    with monkeypatch.context() as patched, pytest.raises(JoinEngineError, match="no disk"):
+        patched.setattr(Streams, "take_over", fail)
+        writer.format("delta").start(place)
+    assert turns == ["open", "close"] * 2
+    assert rows(DeltaTable(place).to_pyarrow_table()) == expected(folders)
 
 
 def test_an_iceberg_table(writer, joined, folders, catalog):

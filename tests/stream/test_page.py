@@ -50,6 +50,12 @@ def check_moment(tab, entry):
     late = sum(one["late_rows"] for one in STORY["batches"] if one["last"] <= entry["last"])
     assert told(tab, "late_rows") == str(late)
     assert bars(tab) == join["busy"]
+    waiting = tab.locator("#topics [data-field=behind_rows]")
+    assert waiting.get_attribute("data-value") == str(entry["behind_rows"])
+    parts = tab.locator("#topics tbody tr td:nth-child(3)").all_inner_texts()
+    assert [int(text.replace(",", "")) for text in parts] == [
+        one["rows"] for one in entry["behind"]
+    ]
     hot = tab.locator("#keys tbody tr")
     keys = hot.evaluate_all("rows => rows.map(row => [row.dataset.key, Number(row.dataset.rows)])")
     assert keys == [[one["key"], one["rows"]] for one in join["hot"]]

@@ -256,9 +256,7 @@ def _entry(first: int, end: int, operators: list[dict[str, Any]]) -> dict[str, A
     }
     late = 3 * n if first % 7 == 3 else 0
     return {
-        "first": first,
-        "last": end - 1,
-        "at": STARTED + first * BATCH_S,
+        **{"first": first, "last": end - 1, "at": STARTED + first * BATCH_S},
         "input_rows": rows,
         "output_rows": int(rows * 0.8),
         "elapsed_s": round(sum(steps.values()) * n * wave, 4),
@@ -267,6 +265,8 @@ def _entry(first: int, end: int, operators: list[dict[str, Any]]) -> dict[str, A
         "late_rows": late,
         "null_rows": n if first % 11 == 5 else 0,
         "skipped_files": 0,
+        "behind_rows": 3 * n,
+        "behind": [dict(source="kafka clicks", partition=1, rows=3 * n, seconds=12.5)],
         "latency_p50": round(0.31 * wave, 4),
         "latency_p99": round(0.47 * wave, 4),
         "joins": [_join(one, first, end, late) for one in operators],

@@ -9,6 +9,7 @@ from dataclasses import replace
 from joinengine.driver import clock
 from joinengine.model.windows import within
 from joinengine.operators.timing import limit_of_side
+from joinengine.sources.places import Seen
 from joinengine.state.operator_state import PENDING
 from joinengine.state.partitions import Partitions
 from joinengine.wire.reports import Lag, RouteReport
@@ -62,7 +63,7 @@ def test_an_idle_side_is_left_out_unless_both_are():
 def partitioned(source, newest, behind, idle_s=5):
     """What a batch tells of the partitions of a source."""
     lag = Lag(behind, int(idle_s * 1e6))
-    return RouteReport(0, newest={source: newest}, lags={source: lag})
+    return RouteReport(0, newest={source: Seen(newest)}, lags={source: lag})
 
 
 def test_the_slowest_partition_counts_until_it_is_idle():
@@ -104,8 +105,29 @@ def test_a_tick_is_due_when_the_slowest_partition_steps_aside():
 
 
 def test_partitions_come_back_from_a_manifest():
-    told = Partitions(5.0, {0: (90.0, 1.5), 3: (-math.inf, 2.5)}, {0: 0, 3: 7})
-    assert Partitions.from_json(json.loads(json.dumps(told.to_json()))) == told
+    told = Partitions(5.0, {0: (90.0, 1.5), 3: (-math.inf, 2.5)}, {0: 0, 3: 7}, {0: 1.25})
+    content = json.loads(json.dumps(told.to_json()))
+    assert Partitions.from_json(content) == told
+    older = [content[0], [row[:4] for row in content[1]]]
+    assert Partitions.from_json(older) == replace(told, read={})
+
+
+def test_the_lag_of_a_partition_is_the_age_of_the_message_that_was_read_last():
+    query = two_way(window())
+    tasks = [
+        RouteReport(0, newest={0: Seen({}, {0: 92_500, 1: 40_000})}),
+        RouteReport(1, newest={0: Seen({}, {0: 90_000})}),
+    ]
+    told = [partitioned(0, {}, {0: 5, 1: 0, 2: 3}), *tasks]
+    after = advanced(query, manifest_of(query), routed=told, now_s=100.0)
+    again = partitioned(0, {}, {0: 6, 1: 1, 2: 0})
+    for manifest, expected in (
+        (after, [7.5, 0.0, None]),
+        (advanced(query, after, routed=[again], now_s=101.0), [7.5, 60.0, 0.0]),
+    ):
+        one = manifest.partitions[0]
+        assert [one.lag_s(number, 100.0) for number in range(3)] == expected
+    assert after.partitions[0].lag_s(0, 90.0) == 0.0  # a clock that was set back
 
 
 def test_progress_of_a_source_moves_the_watermark_without_tuples():

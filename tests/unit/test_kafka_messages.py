@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import fastavro
 import pyarrow as pa
 import pyarrow.json
 import pytest
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.results.kafka_messages import Shape, Value, check_schema, chosen_value, messages
+from joinengine.results.kafka_messages import (
+    Shape,
+    Value,
+    avro_schema,
+    check_schema,
+    chosen_value,
+    messages,
+)
 from joinengine.results.kafka_target import dealt
 from joinengine.results.kafka_writers import Broker, DeliverTask
 from joinengine.wire.codec import decode, encode
@@ -47,6 +56,22 @@ def test_whole_rows_are_json_objects():
         **{"d": 12.3, "day": "2026-01-02", "flag": True, "list": [1, 2]},
     }
     assert second == dict.fromkeys(ROWS.schema.names) | {"x": "NaN", "y": "Infinity"}
+
+
+def test_whole_rows_are_records_of_avro():
+    rows, shape = ROWS.select(["n", "at", "d"]), Shape(Value.AVRO, "t", "n", schema_id=7)
+    found = messages(rows, shape)
+    assert found.keys == [b"1", None]
+    assert {value[:5] for value in found.values} == {b"\x00\x00\x00\x00\x07"}
+    told = fastavro.parse_schema(json.loads(avro_schema(rows.schema)))
+    values = [fastavro.schemaless_reader(io.BytesIO(one[5:]), told, None) for one in found.values]
+    assert values == rows.to_pylist()
+
+
+@pytest.mark.parametrize("column", ["list", "odd \"name'"])
+def test_columns_that_avro_lacks_are_refused(column):
+    with pytest.raises(InvalidRequest, match="value: 'avro' cannot hold the results: column"):
+        check_schema(ROWS.select([column]).schema, Shape(Value.AVRO, "t"))
 
 
 def test_instants_are_read_back_by_a_reader_with_a_schema():

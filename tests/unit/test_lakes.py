@@ -68,6 +68,32 @@ def test_gathered_batches_are_one_commit(lake):
     assert lake.commits() == before + 1
 
 
+@pytest.mark.parametrize("divided", [False, True])
+def test_small_files_of_gathered_batches_are_merged_up_to_the_target_size(lake, divided):
+    if divided:
+        lake.partition()
+    sink, generation = lake.sink(60.0, 1 << 20)
+    parts = [range(n, n + 7) for n in range(0, 42, 7)]
+    held = lake.held(sink, generation, *parts)
+    before, staged = lake.commits(), sum(len(files) for _, files in held)
+    assert sink.deliver_held(held, lake.checkpoint, generation, whole=True) == ()
+    assert lake.commits() == before + 1
+    assert lake.rows() == rows_of(table_of(range(42)))
+    assert lake.elsewhere() == dict.fromkeys(range(42), 1)
+    places = len({tuple(one.name.split("/")[1:-1]) for _, files in held for one in files})
+    assert staged > 2 * places
+    assert len(lake.paths()) == places
+    sink.clean((), range(generation + 1))
+    assert not lake.strays()
+    assert not [name for name in lake.checkpoint.storage.names() if name.startswith("merged-")]
+    small, generation = lake.sink(60.0, 2000)
+    more = [range(n, n + 200) for n in (100, 300, 500)]
+    held = [(n + 6, files) for n, files in lake.held(small, generation, *more)]
+    small.deliver_held(tuple(held), lake.checkpoint, generation, whole=True)
+    assert len(lake.paths()) > places + 2
+    assert lake.rows() == rows_of(table_of([*range(42), *range(100, 700)]))
+
+
 def test_results_that_are_held_back_elsewhere_are_refused(lake):
     sink, generation = lake.sink(every_s=60.0)
     held = ((0, lake.stage(sink, generation, range(10))),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,11 +112,14 @@ def test_a_scrape_says_what_the_totals_the_record_and_the_state_say(query):
 
 def test_partitions_say_what_waits_and_how_far_they_are(query):
     source = source_of(query)
-    told = Partitions(5.0, {0: (9e6, 1.0), 3: (-math.inf, 1.0)}, {0: 0, 3: 7})
+    read = {0: 5.0, 3: time.time() - 60}
+    told = Partitions(5.0, {0: (9e6, 1.0), 3: (-math.inf, 1.0)}, {0: 0, 3: 7}, read)
     manifest = replace(source.manifest, partitions={1: told})
     found = values(text(replace(source, manifest=manifest)))
     ours = {key: value for key, value in found.items() if key[0].startswith("joinengine_partition")}
+    assert 60 <= ours.pop(("joinengine_partition_lag_seconds", "3", "1")) < 120
     assert ours == {
+        ("joinengine_partition_lag_seconds", "0", "1"): 0,
         ("joinengine_partition_behind_rows", "0", "1"): 0,
         ("joinengine_partition_behind_rows", "3", "1"): 7,
         ("joinengine_partition_newest_timestamp_seconds", "0", "1"): 9,

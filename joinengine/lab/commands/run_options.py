@@ -198,11 +198,6 @@ def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
 
     columns = given[f"{option}-schema"]
     if given[option].startswith(PREFIX):
-        if "servers" not in click.get_current_context().params:
-            raise InvalidRequest(
-                f"{option}: {click.get_current_context().info_name} takes folders, found "
-                f"{given[option]}; joinengine run also takes topics"
-            )
         flag = f"--{option}-schema, such as 'id bigint, at timestamp'"
         return topic_side(option, given[option], servers, columns, flag)
     if columns is not None:

@@ -236,6 +236,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
 @report_option
 @partial(engine_options, but="takeover")  # no other driver is on a checkpoint of its own
 @query_options
+@source_options
 def compare(
     query: str | None,
     names: str | None,
@@ -247,7 +248,7 @@ def compare(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY, or a join of your own folders, under several layouts, and compare the runs.
+    """Run QUERY, or a join of your own data, under several layouts, and compare the runs.
 
     `joinengine queries` lists the queries.
     """

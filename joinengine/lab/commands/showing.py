@@ -19,11 +19,13 @@ from joinengine.lab.commands.run_options import (
     options_of,
     own_options,
     query_options,
+    source_options,
 )
 from joinengine.lab.tpch.cache import passing_home
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.layouts.layout_settings import settings_of
+from joinengine.model.errors import InvalidRequest
 
 
 @click.command()
@@ -32,6 +34,7 @@ from joinengine.layouts.layout_settings import settings_of
 @click.option("--layout", help=LAYOUT_HELP)
 @click.option("--zipf", type=float, help=ZIPF_HELP)
 @query_options
+@source_options
 def explain(
     query: str | None,
     layout: str | None,
@@ -44,6 +47,7 @@ def explain(
 
     The command does not run the query. For a QUERY it generates a few rows in a temporary folder.
     """
+    _refuse_topics(settings)
     found = asked(query, settings)
     options = options_of(settings, layout=layout or found.layout, zipf=zipf)
     check_levels(settings["levels"], [options.layout])
@@ -60,6 +64,19 @@ def explain(
         plan = found.build(None, found.stream(options).record(), options).explain()
     console.tell(plan)
     console.write_json(json_path, {"query": found.name, "plan": plan.splitlines()})
+
+
+def _refuse_topics(settings: dict[str, Any]) -> None:
+    from joinengine.lab.queries.topic_side import PREFIX  # noqa: PLC0415
+
+    sides = [settings["left"] or "", settings["right"] or ""]
+    asks = settings["source"] == "kafka" or settings["servers"] is not None
+    if asks or any(side.startswith(PREFIX) for side in sides):
+        raise InvalidRequest(
+            "source: explain reads no topics, as it starts no Spark, which knows their columns; "
+            "leave --source and --servers out, since a QUERY has the same operators over them, or "
+            "call explain() of a running query"
+        )
 
 
 @click.command()

@@ -141,10 +141,13 @@ class Folders(Query):
     def head(self, place: str) -> Folders:
         """The same join of the first rows of each side, with all its columns, below `place`."""
         copies, storage = dict[str, str](), MACHINE.storage(place)
+        spark = SparkSession.getActiveSession() if self._has_topics else None
         for side, source in self._sides:
-            assert isinstance(source, FolderSide), "compare takes no topics"
-            columns = types.folder_columns(source.place, None, OnBadFile.FAIL).readable
-            first = next(source.tuples(None, columns, columns), None)
+            if isinstance(source, TopicSide):
+                columns = source.stream(spark, 1).reading.schema
+            else:
+                columns = types.folder_columns(source.place, None, OnBadFile.FAIL).readable
+            first = next(source.tuples(spark, columns, columns), None)
             kept = columns.empty_table() if first is None else pa.table(first[:_HEAD_ROWS])
             with storage.output(f"{side}/head.parquet") as sink:
                 pq.write_table(kept, sink)

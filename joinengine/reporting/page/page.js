@@ -32,7 +32,7 @@ class App {
     this.empty = make("p", { class: "card words", hidden: "" });
     this.time = new TimeBar(this);
     this.views = [new StateView(), new OperatorsView(this), new LoadView(this), new KeysView(),
-      new PlansView(this), new TimesView(this), new FiguresView(this)];
+      new PlansView(this), new TimesView(this), new FiguresView(this), new TopicsView()];
     this.always = [new WholeView(), new FootView(this.content)];
     this.spoken = make("p", { class: "unseen", "aria-live": "polite" });
     const [whole, foot] = this.always.map((view) => view.root);

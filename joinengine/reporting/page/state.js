@@ -127,6 +127,30 @@ class OperatorsView {
   }
 }
 
+/** What waits in the topics that a query reads, as the shown batch began. */
+class TopicsView {
+  constructor() {
+    const columns = [["source", ""], ["partition", "number"], ["messages", "number"], ["oldest, at most", "number"]];
+    const { box, body } = table("partitions in which most waits", columns);
+    this.words = make("p", { class: "words" });
+    this.body = body;
+    this.root = card("topics", "What waits in topics", null, this.words, box);
+  }
+
+  update({ entry }) {
+    this.root.hidden = !known(entry.behind_rows);
+    if (this.root.hidden) return;
+    const rows = entry.behind_rows;
+    this.words.replaceChildren(figure("behind_rows", rows, rows ? count(rows) : "nothing"), rows ? " messages wait" : " waits");
+    this.body.parentElement.hidden = !rows;
+    this.body.replaceChildren(...entry.behind.map((one) => make("tr", { "data-partition": one.partition },
+      make("th", { scope: "row" }, one.source),
+      make("td", { class: "number" }, String(one.partition)),
+      make("td", { class: "number" }, count(one.rows)),
+      make("td", { class: "number" }, known(one.seconds) ? duration(one.seconds) : UNKNOWN))));
+  }
+}
+
 /** What a report says of its run as a whole. */
 class WholeView {
   constructor() {

@@ -100,7 +100,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         logs.check(runner.manifest)
     streams.check_logs(runner.position)
     streams.check()
-    with _page_of(request) as server:
+    with _page_of(request) as server, _closed_if_it_fails(sink):
         stop_on(checkpoint.location)
         last = heartbeat.check_alone(checkpoint, request.takeover)
         # Nothing is written before here: a start that is refused has changed nothing.
@@ -199,6 +199,16 @@ def _page_of(request: Request) -> Iterator[PageServer | None]:
     except BaseException:
         if server is not None:
             server.close()
+        raise
+
+
+@contextmanager
+def _closed_if_it_fails(sink: Sink) -> Iterator[None]:
+    """Close what the recovery has opened, if no loop follows that would."""
+    try:
+        yield
+    except BaseException:
+        sink.close()
         raise
 
 

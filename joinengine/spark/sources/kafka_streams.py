@@ -17,7 +17,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.model.texts import quoted
 from joinengine.sources.feeds import FeedKind
-from joinengine.sources.kafka_avro import Registry, columns_of, schema_text
+from joinengine.sources.kafka_avro import Registry, columns_of, registry_of, schema_text
 from joinengine.sources.kafka_feed import Topic
 from joinengine.sources.kafka_reading import KafkaReading
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat
@@ -136,7 +136,7 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
         )
     check_text(topic, "kafka_stream: topic", "'clicks'")
     settings = dict(options or {})
-    registry = _registry(settings)
+    registry = registry_of(settings)
     client_config(servers, settings)
     cluster = Cluster(servers, settings)
     decoding = _decoding(value, schema, include, on_error)
@@ -167,17 +167,6 @@ def _decoding(value: str, schema: Any, include: Sequence[str], on_error: str) ->
     payload = _payload(kind, schema)
     _refuse_double(names, payload)
     return Decoding(kind, payload, tuple(names), one_of(OnError, on_error, "on_error"))
-
-
-def _registry(settings: dict[str, Any]) -> Registry | None:
-    """The schema registry that the options name; the client of Kafka does not know of it."""
-    url = settings.pop("schema.registry.url", None)
-    user = settings.pop("schema.registry.basic.auth.user.info", "")
-    if url is not None and not str(url).startswith(("http://", "https://")):
-        raise InvalidRequest(
-            f"options: schema.registry.url: expected a URL of http or https; found {quoted(url)}"
-        )
-    return None if url is None else Registry(url, user)
 
 
 def _with_avro(decoding: Decoding, schema: Any, registry: Registry | None, topic: str) -> Decoding:
