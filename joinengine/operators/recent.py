@@ -175,7 +175,7 @@ class Recent:
             if one.run.max_time < self._closed or one.run.min_time >= self._watermark:
                 continue
             rows = one.live_rows()
-            times = self._times(one)[rows]
+            times = self._shelf.times(Side.LEFT, one.columns)[rows]
             found.append(key_hash(one.words[rows[(times >= self._closed) & self._is_over(times)]]))
         hashes = np.unique(np.concatenate(found))
         if not len(hashes):
@@ -192,10 +192,9 @@ class Recent:
         """The tuples of some keys that the watermark has passed."""
         lower, upper = _words_of(hashes)
         rows = [rows_between(one.words, lower, upper, one.gone) for one in spine]
-        timed = zip(spine, rows, strict=True)
-        return self._taken(
-            spine, [some[self._is_over(self._times(one)[some])] for one, some in timed]
-        )
+        found = self._taken(spine, rows)
+        over = self._is_over(found.times)
+        return Timed(found.columns.filter(pa.array(over)), found.words[over], found.times[over])
 
     def _taken(self, spine: Sequence[OpenRun], rows: Sequence[Ints]) -> Timed:
         chosen = list(zip(spine, rows, strict=True))
@@ -223,9 +222,6 @@ class Recent:
         order = kept[np.argsort(tuples.words[kept], kind="stable")]
         columns = tuples.columns.take(pa.array(order))
         return [self._keeper.seal(instance, Side.LEFT, tuples.words[order], columns)]
-
-    def _times(self, one: OpenRun) -> Ints:
-        return self._shelf.times(Side.LEFT, one.columns)
 
     def _is_over(self, times: Ints) -> NDArray[np.bool_]:
         return times < self._watermark

@@ -141,10 +141,20 @@ def _decimal(name: str) -> pa.DataType:
 
 
 def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.Table:
-    """Tuples, and (n,) the time of each -> partial results, one for each group and pane."""
+    """Tuples, and (n,) the time of each -> partial results, one for each group and pane.
+
+    Those of sessions are pieces of them, at most one for each stretch as long as a gap.
+    """
     assert not isinstance(grouping.panes, Last)
-    edges = {PANE: pa.array(grouping.panes.pane_of(times)), BEGINNING: pa.array(times)}
-    table = pa.table(edges | evaluated_columns(grouping, tuples))
+    panes = grouping.panes.pane_of(times)
+    columns = evaluated_columns(grouping, tuples) | {PANE: pa.array(panes)}
+    keys, edges = [*grouping.places, PANE], [PANE]
+    if isinstance(grouping.panes, Sessions):
+        # Of two tuples in one stretch as long as a gap, the later is in the session of the earlier.
+        stretches = pa.array(times // grouping.panes.gap_us)
+        columns |= {BEGINNING: pa.array(times), "stretch": stretches}
+        keys = [*grouping.places, "stretch"]
+        edges = [f"min({BEGINNING}) as {BEGINNING}", f"max({PANE}) as {PANE}"]
     sums = list[str]()
     for number, one in enumerate(grouping.aggregates):
         value = "*" if one.sql is None else one.sql
@@ -154,9 +164,9 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
             sums.append(f"{one.function}({value}) as p{number}")
         if one.function is AggregateFunction.MEAN:
             sums.append(f"count({value}) as n{number}")
-    keys = ", ".join([*grouping.places, *grouping.edges])
-    sql = f"select {', '.join([keys, *sums])} from {_parts(grouping)} group by {keys}"
-    return query_parts(sql, table, grouping.zone)
+    selected = ", ".join([*grouping.places, *edges, *sums])
+    sql = f"select {selected} from parts group by {', '.join(keys)}"
+    return query_parts(sql, pa.table(columns), grouping.zone)
 
 
 def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:

@@ -235,7 +235,11 @@ class _Worker:
 
 
 def _live(one: OpenRun) -> pa.RecordBatch:
-    return one.columns.take(pa.array(one.live_rows()))
+    """The live rows, without a copy if they are side by side."""
+    rows = one.live_rows()
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return one.columns.slice(int(rows[0]), len(rows))
+    return one.columns.take(pa.array(rows))
 
 
 def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
