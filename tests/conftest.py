@@ -41,6 +41,8 @@ SHARING = (
 )
 #: Why tests of topics are skipped.
 NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"
+#: How the reason begins why tests that read tables with Spark are skipped.
+NO_READERS = "needs the jars of Spark and its connectors"
 #: Where Linux keeps files in memory.
 MEMORY = "/dev/shm"
 
@@ -130,6 +132,8 @@ def pytest_terminal_summary(terminalreporter):
     left_out = {reason for nodeid, reason in reasons if "tests/cluster/" in nodeid}
     if any(reason == NO_KAFKA for _, reason in reasons):
         terminalreporter.write_line(f"tests of topics were left out: {NO_KAFKA}")
+    for reason in sorted({reason for _, reason in reasons if reason.startswith(NO_READERS)}):
+        terminalreporter.write_line(f"tables were not read by Spark: {reason}")
     if os.environ.get("JOINENGINE_WRITE_DURATIONS") == "1":
         write_durations(terminalreporter)
     for reason in sorted(left_out):

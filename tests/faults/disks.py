@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from joinengine import StreamJoin, equi, parquet_stream, session, within
 from joinengine.model.errors import JoinEngineError
@@ -35,10 +36,10 @@ def write(folder, number, rows=ROWS):
 
 
 class Story:
-    """A query with one of its folders on a small disk."""
+    """A query with one of its folders on a small disk; `kind`: the format of its results."""
 
-    def __init__(self, spark, home, small):
-        self.spark, self.home, self.small = spark, home, home / small
+    def __init__(self, spark, home, small, kind="parquet"):
+        self.spark, self.home, self.small, self.kind = spark, home, home / small, kind
         for name in ("in", "checkpoint", "out"):
             (home / name).mkdir(parents=True)
         mounted(self.small, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs")
@@ -54,7 +55,7 @@ class Story:
         ]
         window = within("lt", "rt", lower="0 s", upper="1 hour", delay="0 s")
         joined = StreamJoin(*sides, on=equi("lk", "rk"), within=window, instances=4)
-        writer = joined.writeStream.format("parquet").trigger(availableNow=True)
+        writer = joined.writeStream.format(self.kind).trigger(availableNow=True)
         try:
             query = writer.option("checkpointLocation", str(self.home / "checkpoint"))
             query = query.options(compression="none", **options).start(str(self.home / "out"))
@@ -65,7 +66,11 @@ class Story:
 
     def whole(self):
         """Whether each pair is there once."""
-        found = Counter(pq.read_table(self.home / "out", columns=["lk"])["lk"].to_pylist())
+        if self.kind == "delta":
+            table = DeltaTable(self.home / "out").to_pyarrow_table(columns=["lk"])
+        else:
+            table = pq.read_table(self.home / "out", columns=["lk"])
+        found = Counter(table["lk"].to_pylist())
         pairs = len(list((self.home / "in").glob("l/*"))) * ROWS
         return len(found) == pairs and set(found.values()) == {1}
 
@@ -83,9 +88,9 @@ def mounted(target, *arguments):
     subprocess.run(["mount", *arguments, str(target)], check=True)
 
 
-def full(spark, home, small):
+def full(spark, home, small, kind="parquet"):
     """The disk fills up, twice, and then there is room."""
-    story = Story(spark, home, small)
+    story = Story(spark, home, small, kind)
     said = [story.run(1)]
     filler = story.small / ".filler"
     room = DISK_BYTES - story.used() - LEFT_BYTES
@@ -134,6 +139,7 @@ def main():
         for small in ("checkpoint", "out"):
             name = f"{story.__name__} {small}"
             told[name] = story(spark, home / name.replace(" ", "-"), small)
+    told["full table"] = full(spark, home / "full-table", "out", "delta")
     told["merging"] = merging(spark, home / "merging", "out")
     print(json.dumps(told))
 

@@ -36,6 +36,18 @@ def test_a_full_disk_ends_the_query_in_a_sentence_and_it_goes_on_when_there_is_r
     assert story["grown"] < LEFT_BYTES // 2
 
 
+def test_a_table_on_a_full_disk_loses_nothing_and_has_nothing_twice(told):
+    story = told["full table"]
+    first, full, again, last = story["said"]
+    assert (first, last) == (None, None)
+    for said in (full, again):
+        assert said.startswith("CannotWrite: ") and "/full-table/out" in said
+        assert "No space left on device" in said and "nothing is lost: make room" in said
+        assert len(said.splitlines()) == 1
+    assert story["whole"]
+    assert story["grown"] < LEFT_BYTES // 2
+
+
 def test_a_disk_that_is_full_while_results_are_merged(told):
     """Their batches are committed, and the results still held back."""
     story = told["merging"]
