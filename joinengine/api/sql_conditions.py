@@ -318,14 +318,14 @@ def closest(times: tuple[list[str], list[str]], by: Equi, distance: Distance, de
     Right time - left time is at most 0 (`f.ts >= w.ts`: backward), or at least 0 (forward). Its
     other bound is the tolerance.
     """
-    from joinengine import asof  # noqa: PLC0415 (names of the package are loaded when used)
-
     backward = distance.upper is not None and distance.upper in (0, -1)
     end, far = (distance.upper, distance.lower) if backward else (distance.lower, distance.upper)
     if end not in (0, -1, 1):
         raise InvalidRequest("ASOF JOIN compares times without an INTERVAL; write f.ts >= w.ts")
+    from joinengine import asof  # noqa: PLC0415 (names of the package are loaded when used)
+
     return asof(
-        *times,
+        *(columns[0] if len(columns) == 1 else columns for columns in times),
         by=by,
         direction="backward" if backward else "forward",
         tolerance=None if far is None else _duration(abs(far)),

@@ -64,6 +64,12 @@ class _Dialect(sqlglot.Dialect):  # type: ignore[misc]
         QUOTES = ["'"]  # noqa: RUF012
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012
         STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
+        RAW_STRINGS = [("r'", "'"), ("R'", "'")]  # noqa: RUF012
+        STRING_ESCAPES_ALLOWED_IN_RAW_STRINGS = False
+        #: SESSION is a function here.
+        KEYWORDS = {  # noqa: RUF012
+            word: kind for word, kind in tokens.Tokenizer.KEYWORDS.items() if word != "SESSION"
+        }
 
     Parser = _Parser
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
 import joinengine
 from joinengine import InvalidRequest, StreamJoin, equi, sql
 from joinengine.model.conditions import Equi
-from tests.sqls import BOTH, LATE, NEAR, S, keyed, plan_of, select
+from tests.sqls import BOTH, HOUR, LATE, NEAR, S, keyed, plan_of, select
 
 F, W = S["f"], S["w"]
 
@@ -73,23 +74,61 @@ def test_select_names_the_columns_of_a_join():
         StreamJoin(f, w, on="k", select=["k"], suffixes=("_a", "_b"), instances=1)
 
 
-needs_asof = pytest.mark.skipif(not hasattr(joinengine, "asof"), reason="needs asof")
+class Asked(Exception):
+    """Holds the arguments of a function that stands for one of the package."""
 
 
-@needs_asof
+@pytest.fixture
+def asked(monkeypatch):
+    """What a statement asks of `asof` or `session_windows`."""
+
+    def asked(text):
+        def ask(*given, **named):
+            raise Asked(given, named)
+
+        for name in ("asof", "session_windows"):
+            monkeypatch.setattr(joinengine, name, ask, raising=False)
+        with pytest.raises(Asked) as found:
+            sql(text, S, delay=LATE, instances=4)
+        return found.value.args
+
+    return asked
+
+
 @pytest.mark.parametrize(
-    ("sign", "direction", "strict"),
+    ("comparison", "direction", "strict", "tolerance"),
     [
-        (">=", "backward", False),
-        (">", "backward", True),
-        ("<=", "forward", False),
-        ("<", "forward", True),
+        ("f.ts >= w.at", "backward", False, None),
+        ("w.at < f.ts", "backward", True, None),
+        ("f.ts <= w.at", "forward", False, None),
+        ("f.ts < w.at", "forward", True, None),
+        ("w.at between f.ts - interval 1 hour and f.ts", "backward", False, HOUR),
+        ("w.at between f.ts and f.ts + interval 1 hour", "forward", False, HOUR),
     ],
 )
-def test_the_closest_row(sign, direction, strict):
-    text = f"select id, wid from f asof left join w on f.k = w.k and f.ts {sign} w.at"
-    on = joinengine.asof(
-        "ts", "at", by=equi("k", "k"), direction=direction, strict=strict, delay=LATE
-    )
-    python = keyed(on=on, how="left", f="id k ts", w="wid k at")
-    assert plan_of(sql(text, S, delay=LATE, instances=4)) == plan_of(python)
+def test_the_closest_row(asked, comparison, direction, strict, tolerance):
+    given, named = asked(f"select id, wid from f asof join w on f.k = w.k and {comparison}")
+    assert given == ("ts", "at")
+    assert named == {
+        **{"by": equi("k", "k"), "direction": direction, "tolerance": tolerance},
+        **{"strict": strict, "delay": LATE},
+    }
+
+
+def test_sessions(asked):
+    text = "select id, count(*) as n from f group by session(ts, interval 5 minutes), id"
+    assert asked(text) == (("ts",), {"gap": timedelta(minutes=5), "delay": LATE})
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        ("f.k = w.k", "takes equalities and one comparison"),
+        ("f.ts >= w.at", "takes equalities and one comparison"),
+        ("f.k = w.k and f.ts >= w.at and f.x > 3", "takes equalities and one comparison"),
+        ("f.k = w.k and f.ts >= w.at + interval 1 hour", "without an INTERVAL"),
+    ],
+)
+def test_another_condition_of_the_closest_row_is_refused(on, said):
+    with pytest.raises(InvalidRequest, match=said):
+        sql(f"select id, wid from f asof join w on {on}", S, delay=LATE, instances=4)
