@@ -148,6 +148,15 @@ def conjuncts(node: Any) -> list[Any]:
     return [node]
 
 
+def ticked(name: str) -> str:
+    """A name in backticks.
+
+    >>> ticked("page.url"), ticked("a`b")
+    ('`page.url`', '`a``b`')
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def bare(node: Any) -> Any:
     """An expression without the parentheses around it."""
     while isinstance(node, exp.Paren):
