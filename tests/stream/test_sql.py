@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
@@ -13,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import parquet_stream, sql
-from joinengine.api.sql_text import SqlText
 from tests.sqls import FACTS, THIRD, WORDS
 from tests.stream.cases import run
-from tests.stream.test_predicates import PREDICATES
 
 pytestmark = pytest.mark.spark
 
@@ -107,18 +104,6 @@ def test_sql_has_the_rows_of_duckdb(spark, folders, tmp_path, text):
     wanted = rows_of(folders, text)
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
     assert len(wanted) > 3
-
-
-def test_every_predicate_goes_on_as_it_is_written():
-    """But for a raw constant right behind another constant, which the parser does not join."""
-    read = 0
-    for text in PREDICATES:
-        if not re.search(r"' [rR]'", text):
-            statement = SqlText(f"select a from f where {text} -- so it is")
-            where = statement.statement().args["where"].this
-            assert statement.text_of(where, []) == text
-            read += 1
-    assert read == len(PREDICATES) - 1
 
 
 def test_a_dataframe_and_a_table_are_streams_of_sql(spark, folders, tmp_path):
