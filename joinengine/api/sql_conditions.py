@@ -20,7 +20,7 @@ from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_bounds import Bound, BoundReader, Columns, Part, interval_us
 from joinengine.api.sql_names import WINDOWS, Reader
 from joinengine.api.sql_streams import Key, Pair
-from joinengine.api.sql_text import bare, called
+from joinengine.api.sql_text import bare, called, ticked
 from joinengine.model.conditions import AsOf, Band, Equi, asof, band, theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -295,7 +295,7 @@ class Conditions:
         if self.pair.using:
             for left, right in self.keys:
                 names = self.sides[0].names[left], self.sides[1].names[right]
-                yield "left.`{}` = right.`{}`".format(*names)
+                yield "left.{} = right.{}".format(*map(ticked, names))
 
     # The closest row
 

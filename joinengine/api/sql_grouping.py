@@ -18,7 +18,7 @@ from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_conditions import Node, window_of
 from joinengine.api.sql_names import WINDOWS, Reader
 from joinengine.api.sql_streams import Key, Leaf, Tree
-from joinengine.api.sql_text import bare, called
+from joinengine.api.sql_text import bare, called, ticked
 from joinengine.model.aggregation import session_windows, windows
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
@@ -211,5 +211,5 @@ def check_expression(name: str, text: str, query: StreamJoin | StreamAggregate) 
 
 def projection(items: Sequence[tuple[str, str | None]]) -> Transform:
     """What Spark computes of results: (name, its expression; None: it is a column)."""
-    texts = [f"`{name}`" if text is None else f"{text} as `{name}`" for name, text in items]
+    texts = [f"{ticked(name) if text is None else text} as {ticked(name)}" for name, text in items]
     return lambda frame: frame.selectExpr(*texts)

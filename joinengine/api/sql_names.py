@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
-from joinengine.api.sql_text import SqlText, bare, called, conjuncts
+from joinengine.api.sql_text import SqlText, bare, called, conjuncts, ticked
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.predicates.dialect import compile_predicate
@@ -110,7 +110,7 @@ class Reader:
         pieces = list[tuple[int, int, str]]()
         for call in node.find_all(exp.Anonymous):
             if id(call) in calls:
-                pieces.append((*self.text.place(call), f"`{calls[id(call)]}`"))
+                pieces.append((*self.text.place(call), ticked(calls[id(call)])))
         inside = [(first, last) for first, last, _ in pieces]
         for column in node.find_all(exp.Column):
             (key, parts), first = self.keys[id(column)], column.parts[0].meta["start"]
@@ -119,7 +119,7 @@ class Reader:
             side, _, there = name(key).rpartition("\0")
             typed = column.parts[parts - 1]
             plain = not typed.args.get("quoted") and typed.name.lower() == there.lower()
-            text = (f"{side}." if side else "") + (typed.name if plain else f"`{there}`")
+            text = (f"{side}." if side else "") + (typed.name if plain else ticked(there))
             pieces.append((first, typed.meta["end"] + 1, text))
         return self.text.text_of(node, pieces)
 

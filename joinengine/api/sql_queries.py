@@ -27,6 +27,7 @@ from joinengine.model.keys import Side
 from joinengine.model.lateness import Duration
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.model.windows import Sliding
+from joinengine.predicates.nesting import shallow
 from joinengine.spark.sources.inputs import Source
 
 
@@ -49,12 +50,12 @@ def sql(
     """
     check_text(text, "sql", "'SELECT .. FROM f JOIN w ON f.k = w.k'")
     check_one_of(streams, [Mapping], "sql: streams", "{'f': clicks, 'w': purchases}")
-    reader = Reader(SqlText(text), Inputs(streams))
-    select = reader.text.statement()
-    reader.check_clauses(select)
-    tree = reader.tree(select)
-    statement = Statement(reader, select, tree, delay, {"layout": layout, "instances": instances})
-    return statement.query()
+    sizes = {"layout": layout, "instances": instances}
+    with shallow("sql", text):
+        reader = Reader(SqlText(text), Inputs(streams))
+        select = reader.text.statement()
+        reader.check_clauses(select)
+        return Statement(reader, select, reader.tree(select), delay, sizes).query()
 
 
 @dataclass

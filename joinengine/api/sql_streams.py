@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
+from joinengine.api.sql_text import ticked
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
 from joinengine.predicates.computed_columns import compile_column
@@ -127,7 +128,7 @@ class Inputs:
             elif isinstance(source, DataFrame):
                 exact = session.case_sensitive()
                 compile_column(column, text, schema, session.zone(), exact=exact)
-                self._sources[stream] = source.selectExpr("*", f"{text} as `{column}`")
+                self._sources[stream] = source.selectExpr("*", f"{text} as {ticked(column)}")
             else:
                 raise InvalidRequest(f"{stream} is a table, of which no column can be computed")
             self._computed[stream, text] = column
@@ -140,7 +141,7 @@ class Inputs:
         source, names = self._sources[stream], self.schema(stream).names
         used = [name for name in names if name in self._used[stream]]
         if used and len(used) < len(names):
-            quoted = [f"`{name}`" for name in used] if isinstance(source, DataFrame) else used
+            quoted = [ticked(name) for name in used] if isinstance(source, DataFrame) else used
             source = self._sources[stream] = source.select(quoted)
         return source
 

@@ -64,6 +64,12 @@ class _Dialect(sqlglot.Dialect):  # type: ignore[misc]
         QUOTES = ["'"]  # noqa: RUF012
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012
         STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
+        RAW_STRINGS = [("r'", "'"), ("R'", "'")]  # noqa: RUF012
+        STRING_ESCAPES_ALLOWED_IN_RAW_STRINGS = False
+        #: SESSION is a function here.
+        KEYWORDS = {  # noqa: RUF012
+            word: kind for word, kind in tokens.Tokenizer.KEYWORDS.items() if word != "SESSION"
+        }
 
     Parser = _Parser
 
@@ -140,6 +146,15 @@ def conjuncts(node: Any) -> list[Any]:
     if isinstance(node, exp.Paren) and isinstance(node.this, exp.And):
         return conjuncts(node.this)
     return [node]
+
+
+def ticked(name: str) -> str:
+    """A name in backticks.
+
+    >>> ticked("page.url"), ticked("a`b")
+    ('`page.url`', '`a``b`')
+    """
+    return "`" + name.replace("`", "``") + "`"
 
 
 def bare(node: Any) -> Any:

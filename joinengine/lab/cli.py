@@ -19,6 +19,7 @@ from joinengine.lab.commands.loading import load
 from joinengine.lab.commands.pages import report
 from joinengine.lab.commands.running import compare, run
 from joinengine.lab.commands.showing import explain, list_layouts, list_queries, state
+from joinengine.lab.commands.starting_out import new
 from joinengine.lab.commands.statements import run_statement
 from joinengine.lab.simulation.command import simulate
 from joinengine.lab.tpch.cache import cache
@@ -45,7 +46,7 @@ def cli() -> None:
 
 for command in (
     *(run, run_statement, compare, report, load, explain, simulate, state),
-    *(list_layouts, list_queries, cache, archive),
+    *(list_layouts, list_queries, cache, archive, new),
 ):
     cli.add_command(command)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from joinengine import InvalidRequest
+from joinengine.api.sql_text import SqlText
 from joinengine.predicates.dialect import FUNCTIONS, compile_predicate
 from joinengine.predicates.theta import holds
 from joinengine.spark.sources.types import spark_schema
@@ -297,6 +298,15 @@ def test_spark_agrees_in_its_time_zone(in_spark, text):
     batches, rows, _ = both()
     found = holds(compile_predicate(text, (LEFT, RIGHT), "theta", ELSEWHERE), batches, rows)
     assert found.tolist() == in_spark[ELSEWHERE][text]
+
+
+def test_a_statement_hands_a_predicate_on_as_it_is_written():
+    """But for a raw constant right behind another constant, which the parser does not join."""
+    served = [text for text in PREDICATES if not re.search(r"' [rR]'", text)]
+    assert len(served) == len(PREDICATES) - 1
+    for text in served:
+        statement = SqlText(f"select a from f where {text} -- so it is")
+        assert statement.text_of(statement.statement().args["where"].this, []) == text
 
 
 def test_time_zones_make_a_difference_and_need_a_name():

@@ -36,6 +36,13 @@ TEXTS = {
     "semi": f"select id, s from f semi join w on f.k = w.k and w.at {HOUR} where f.x < 90",
     "anti": f"select id from f anti join w on f.k = w.k and w.at {HOUR} and w.y > 20",
     "three": "select id, wid, z from f join w on f.k = w.k join t on t.tid = w.wid where z < f.id",
+    "conditions on joined rows": "select id, z from f join w on f.k = w.k join t on t.tid = w.wid "
+    "and f.x > 30 and w.y < 80 and t.z > 2",
+    "left, then inner": f"select id, wid, z from f left join w on f.k = w.k and w.at {HOUR} "
+    "join t on t.k = f.k where f.s = 'a'",
+    "inner, then left": f"select id, wid, z from f join w on f.k = w.k and w.at {HOUR} "
+    "left join t on t.k = f.k and t.seen between greatest(f.ts, w.at) - interval 1 hour and "
+    "greatest(f.ts, w.at) where w.y > 20",
     "brackets": "select id, wid, z from f join (w join t on t.tid = w.wid) on f.k + 0 = w.k "
     "where z < f.id",
     "subquery": "with big as (select k, x * 2 as x2, s from f where x > 30) select x2, q.t2 from "
@@ -102,8 +109,13 @@ def test_sql_has_the_rows_of_duckdb(spark, folders, tmp_path, text):
 def test_a_dataframe_and_a_table_are_streams_of_sql(spark, folders, tmp_path):
     reader = spark.readStream.schema(spark.read.parquet(str(folders / "f")).schema)
     frame, table = reader.parquet(str(folders / "f")), spark.read.parquet(str(folders / "w"))
-    text = "select id, f.k + 1 as more, wid from f join w on f.k + 1 = w.k where f.s = 'a'"
-    run(sql(text, {"f": frame, "w": table}, instances=3), tmp_path)
-    found = duckdb.sql(f"from '{tmp_path}/out/*.parquet'").fetchall()
-    assert sorted(found) == sorted(rows_of(folders, text))
-    assert len(found) > 3
+    for number, text in enumerate(
+        (
+            "select id, f.k + 1 as more, wid from f join w on f.k + 1 = w.k where f.s = 'a'",
+            "select k, id, wid, coalesce(y, -1) as y from f left join w using (k) where f.s = 'a'",
+        )
+    ):
+        run(sql(text, {"f": frame, "w": table}, instances=3), tmp_path, f"out{number}")
+        found = duckdb.sql(f"from '{tmp_path}/out{number}/*.parquet'").fetchall()
+        assert sorted(found, key=repr) == sorted(rows_of(folders, text), key=repr)
+        assert len(found) > 3

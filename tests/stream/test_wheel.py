@@ -51,6 +51,7 @@ def test_the_wheel_brings_one_name(wheel):
         assert "joinengine/py.typed" in content.namelist()
         assert "joinengine/spark/session/log4j2.properties" in content.namelist()
         assert "joinengine/reporting/page/page.html" in content.namelist()
+        assert "joinengine/lab/starter/join.py.txt" in content.namelist()
     assert {top for top in tops if not top.endswith(".dist-info")} == {"joinengine"}
 
 

@@ -7,10 +7,17 @@ import sys
 
 import pytest
 
-import joinengine
-from joinengine import InvalidRequest, StreamJoin, equi, sql
+from joinengine import (
+    InvalidRequest,
+    StreamAggregate,
+    StreamJoin,
+    asof,
+    equi,
+    session_windows,
+    sql,
+)
 from joinengine.model.conditions import Equi
-from tests.sqls import BOTH, LATE, NEAR, S, keyed, plan_of, select
+from tests.sqls import BOTH, HOUR, LATE, NEAR, S, keyed, plan_of, select
 
 F, W = S["f"], S["w"]
 
@@ -74,18 +81,52 @@ def test_select_names_the_columns_of_a_join():
 
 
 @pytest.mark.parametrize(
-    ("sign", "direction", "strict"),
+    ("comparison", "direction", "strict", "tolerance"),
     [
-        (">=", "backward", False),
-        (">", "backward", True),
-        ("<=", "forward", False),
-        ("<", "forward", True),
+        ("f.ts >= w.at", "backward", False, None),
+        ("w.at < f.ts", "backward", True, None),
+        ("f.ts <= w.at", "forward", False, None),
+        ("f.ts < w.at", "forward", True, None),
+        ("w.at between f.ts - interval 1 hour and f.ts", "backward", False, HOUR),
+        ("w.at between f.ts and f.ts + interval 1 hour", "forward", False, HOUR),
     ],
 )
-def test_the_closest_row(sign, direction, strict):
-    text = f"select id, wid from f asof left join w on f.k = w.k and f.ts {sign} w.at"
-    on = joinengine.asof(
-        "ts", "at", by=equi("k", "k"), direction=direction, strict=strict, delay=LATE
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_the_closest_row(how, comparison, direction, strict, tolerance):
+    nearest = asof(
+        *("ts", "at"),
+        **{"by": equi("k", "k"), "direction": direction, "tolerance": tolerance},
+        **{"strict": strict, "delay": LATE},
     )
-    python = keyed(on=on, how="left", f="id k ts", w="wid k at")
+    python = StreamJoin(
+        select(F, "id k ts"),
+        select(W, "wid k at"),
+        **{"on": nearest, "how": how, "select": {"id": "left.id", "wid": "right.wid"}},
+        instances=4,
+    )
+    kind = "" if how == "inner" else "left "
+    text = f"select id, wid from f asof {kind}join w on f.k = w.k and {comparison}"
     assert plan_of(sql(text, S, delay=LATE, instances=4)) == plan_of(python)
+
+
+def test_sessions():
+    text = "select id, count(*) as n from f group by session(ts, interval 5 minutes), id"
+    sessions = session_windows("ts", gap="5 minutes", delay=LATE)
+    python = StreamAggregate(
+        select(F, "id ts"), by="id", aggregates={"n": "count(*)"}, window=sessions, instances=4
+    )
+    assert plan_of(sql(text, S, delay=LATE, instances=4)) == plan_of(python)
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        ("f.k = w.k", "takes equalities and one comparison"),
+        ("f.ts >= w.at", "takes equalities and one comparison"),
+        ("f.k = w.k and f.ts >= w.at and f.x > 3", "takes equalities and one comparison"),
+        ("f.k = w.k and f.ts >= w.at + interval 1 hour", "without an INTERVAL"),
+    ],
+)
+def test_another_condition_of_the_closest_row_is_refused(on, said):
+    with pytest.raises(InvalidRequest, match=said):
+        sql(f"select id, wid from f asof join w on {on}", S, delay=LATE, instances=4)

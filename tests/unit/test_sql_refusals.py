@@ -91,3 +91,9 @@ def test_what_cannot_be_said_is_refused_in_a_sentence(text, said):
 def test_no_delay_is_refused_where_the_window_is_needed():
     with pytest.raises(InvalidRequest, match="line 1, column 28: within: the delay of ts is"):
         sql(f"select id, wid from f join w on {NEAR}", S, instances=4)
+
+
+@pytest.mark.parametrize("more", ["(" * 3000 + "f.x > 3" + ")" * 3000, "f.x > 1 and " * 3000])
+def test_a_statement_that_is_nested_too_deeply_is_refused(more):
+    with pytest.raises(InvalidRequest, match="is nested too deeply"):
+        sql(f"{BOTH} and {more} f.x > 2", S, delay=LATE, instances=4)

@@ -1,0 +1,48 @@
+"""`joinengine new` writes a folder whose test passes and whose join runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import duckdb
+import pytest
+
+from tests.stream.cases import called, no_session
+
+pytestmark = pytest.mark.spark
+
+
+def make(folder, *goals):
+    command = ["make", f"PYTHON={sys.executable}", *goals]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=240
+    )
+
+
+def test_the_starter_passes_its_test_and_runs(home, tmp_path):
+    folder = tmp_path / "first"
+    done = called(home, no_session, "new", folder)
+    assert f"next: cd {folder} && make test" in done.stdout
+    tested = make(folder, "test")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "Ran 1 test" in tested.stderr
+
+
+@pytest.mark.slow
+def test_the_join_of_the_starter_runs_and_its_test_can_fail(home, tmp_path):
+    folder = tmp_path / "first"
+    called(home, no_session, "new", folder)
+    done = make(folder, "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    join = folder / "join.py"
+    join.write_text(join.read_text().replace('upper="1 hour"', 'upper="59 minutes"'))
+    assert "rows, and DuckDB has" in make(folder, "test").stderr
+    assert duckdb.sql(f"from '{tmp_path}/first/out/results/*.parquet'").fetchall()
+
+
+def test_a_folder_with_files_is_left_alone(home, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    done = called(home, no_session, "new", tmp_path, code=2)
+    assert "exists and is not an empty folder" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["mine.txt"]
