@@ -12,6 +12,7 @@ from joinengine.api import checks
 from joinengine.api.column_checks import (
     check_as_of,
     check_cap,
+    check_changes,
     check_condition,
     check_filter,
     check_predicate,
@@ -25,14 +26,17 @@ from joinengine.api.column_checks import (
 from joinengine.api.latest import Latest
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
+from joinengine.model.columns import refuse_doubles
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.lateness import Duration
 from joinengine.model.query import (
+    CHANGE,
     FromOperator,
     FromSource,
     Input,
+    OutputColumn,
     Timed,
     output_lag_us,
     output_schema,
@@ -71,6 +75,8 @@ class StreamJoin(StreamQuery):
 
     `max_pairs_per_key`: the most pairs of a key that the rows of a side make in a batch, at an
     instance. Further pairs are left out and counted. None: no pair is.
+    `changes`: the name of a column of both sides that is +1 if a row comes, and -1 if it goes. The
+    results have it too, at the end: -1 takes back a result of +1. For inner joins.
 
     Raises InvalidRequest for arguments that cannot be served, before anything runs.
     """
@@ -92,6 +98,7 @@ class StreamJoin(StreamQuery):
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
         max_pairs_per_key: int | None = None,
+        changes: str | None = None,
     ) -> None:
         if isinstance(left, Latest):
             raise InvalidRequest("latest: it is the right side of a join; swap the sides")
@@ -129,11 +136,40 @@ class StreamJoin(StreamQuery):
         self._window = self._timed(within, where)
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
         self._is_selected = select is not None
-        of_join = self._condition, self._how, self._window
+        self._changes = None if changes is None else self._told_by(changes, exact=exact)
+        self._output = self._shown(select, suffixes, exact=exact)
+
+    def _told_by(self, changes: str, *, exact: bool) -> str:
+        """The column with the changes of both sides."""
+        if isinstance(self._condition, AsOf):
+            raise InvalidRequest(
+                "changes: which row is nearest cannot be taken back; leave changes out, or mark "
+                "deleted rows by latest(.., deleted=..)"
+            )
+        return check_changes(changes, self._how, self._schemas, exact=exact)
+
+    def _shown(
+        self,
+        select: Columns | Mapping[str, str] | None,
+        suffixes: tuple[str, str] | None,
+        *,
+        exact: bool,
+    ) -> tuple[OutputColumn, ...]:
+        """The columns of the results; that of changes comes last."""
+        schemas, of_join = self._schemas, (self._condition, self._how, self._window)
+        if self._changes is not None:
+            left, right = (
+                schema.remove(schema.get_field_index(self._changes)) for schema in schemas
+            )
+            schemas = left, right
         if select is None:
-            self._output = output_columns(self._schemas, of_join[0], suffixes, *of_join[1:])
+            shown = output_columns(schemas, of_join[0], suffixes, *of_join[1:])
         else:
-            self._output = selected_columns(select, self._schemas, *of_join, exact=exact)
+            shown = selected_columns(select, schemas, *of_join, exact=exact)
+        if self._changes is None:
+            return shown
+        refuse_doubles([*(one.name for one in shown), self._changes], "the output")
+        return (*shown, OutputColumn(self._changes, None, CHANGE))
 
     def _timed(self, within: Window | None, where: str | None) -> Window | None:
         """The window with its delays settled; an as-of join has none, and its condition has them.
@@ -200,6 +236,7 @@ class StreamJoin(StreamQuery):
             distance=self._distance,
             predicate=self._predicate,
             max_pairs=self._max_pairs,
+            changes=self._changes,
             **common,
         )
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from joinengine.exchange.admitting import Admitting
 from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.roles import Origin, Role
-from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words
+from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words, u_of_content
 from joinengine.kernels.probing import Ints
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
@@ -62,7 +62,10 @@ class BlockWriter:
         usable = None if unusable is None else np.flatnonzero(~unusable)
         keyed = admitted if usable is None else admitted.take(pa.array(usable))
         hashes = keying.stored(role.side, keyed)
-        u = draw_u(hashes, self._origin.seed + self._chunks)
+        if role.admission.u_of:
+            u = u_of_content([keyed.column(name) for name in role.admission.u_of])
+        else:
+            u = draw_u(hashes, self._origin.seed + self._chunks)
         words = make_words(hashes, u)
         deliveries = self._route(keyed, words, u)
         if usable is not None:

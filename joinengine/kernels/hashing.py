@@ -136,6 +136,11 @@ def draw_u(hashes: Words, seed: int) -> Words:
     return mix(hashes ^ (numbers * _GAMMA + start)) >> np.uint64(64 - U_BITS)
 
 
+def u_of_content(columns: Sequence[pa.Array]) -> Words:
+    """(n,) rows -> (n,) u in [0, U_ONE), the same for equal rows, wherever they come from."""
+    return mix(hash_columns(columns)) >> np.uint64(64 - U_BITS)
+
+
 def make_words(hashes: Words, u: Words) -> Words:
     """(n,) hashes and (n,) u -> (n,) words: the hash's upper 40 bits above u."""
     return (hashes & ~_U_MASK) | u

@@ -20,6 +20,8 @@ from joinengine.model.windows import Sliding, Window
 #: The column with the number of each watched tuple, if no column of the user has this name.
 ID = "__id"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
+#: The column of a pair that is the product of the changes of both of its tuples.
+CHANGE = "change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Timed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """Output column `name` is column `column` of `side`; `side` None: of the window.
+    """Output column `name` is column `column` of `side`; `side` None: of the window, or a CHANGE.
 
     `instead`: the equal column of the other side, which a right or full join under USING takes if
     `side` has no tuple.
@@ -118,7 +120,9 @@ def output_schema(
     """The schema of the rows that a join with these `output` columns makes."""
     fields = list[pa.Field]()
     for column in output:
-        if column.side is None:
+        if column.column == CHANGE and column.side is None:
+            field = pa.field(column.name, pa.int64())
+        elif column.side is None:
             assert window is not None
             field = schemas[0].field(window.times[0][0])
         else:

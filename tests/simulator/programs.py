@@ -45,7 +45,7 @@ class Program(StrEnum):
             return joined(first, right, NEARER, then)
         groups = defaultdict(list)
         for row in first:
-            for edges in windows_of(GROUPED, row[2]):
+            for edges in windows_of(GROUPED.panes, row[2]):
                 groups[row[0], edges].append(row)
         found = Counter()
         for (key, edges), rows in groups.items():

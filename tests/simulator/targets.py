@@ -102,7 +102,7 @@ def _delivery_first():
     real = batch.BatchRunner._commit
 
     def commit(self, draft):
-        self._sink.deliver(draft.outcome.batch, draft.outcome.results, self.generation)
+        self.delivery.sink.deliver(draft.outcome.batch, draft.outcome.results, self.generation)
         return real(self, draft)
 
     return patch.object(batch.BatchRunner, "_commit", commit)

@@ -65,6 +65,7 @@ class Join(JoinSpec, Operator):
             passes_by=self.passes_by(side),
             ahead_us=None if self.window is None else self.window.ahead_us,
             matchless=self._matchless if side in self.watched else Matchless.NONE,
+            u_of=self.cancel_by(side),
         )
 
     @property
@@ -146,6 +147,7 @@ class Join(JoinSpec, Operator):
             "within": self._bounds(),
             "right": self.schemas[1].to_string(),
             "select": [str(one) for one in self.output] if self.is_selected else None,
+            **({} if self.changes is None else {"changes": self.changes}),
         }
 
     @override
@@ -154,6 +156,7 @@ class Join(JoinSpec, Operator):
     ) -> list[str]:
         """The condition, the layout, per side when a tuple leaves, and which are late."""
         where = "" if self.predicate is None else f", where {self.predicate.text}"
+        where += "" if self.changes is None else f", of changes told by {self.changes}"
         on = condition_text(self.condition)
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",

@@ -31,7 +31,8 @@ class JoinSpec:
     `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
     which is read whole before the first batch. `max_pairs`: how many pairs of a key the tuples that
     arrive on a side may make at an instance; None: any number. `is_selected`: the user has named
-    the columns.
+    the columns. `changes`: the column of both sides with +1 for a row that comes and -1 for one
+    that goes; None: rows only come.
     """
 
     index: int
@@ -48,6 +49,7 @@ class JoinSpec:
     table: Side | None = None
     max_pairs: int | None = None
     is_selected: bool = False
+    changes: str | None = None
 
     @cached_property
     def keying(self) -> Keying:
@@ -56,7 +58,8 @@ class JoinSpec:
         scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
         plain = all(scale is None for scale in scales)
         keys = self.keys(Side.LEFT), self.keys(Side.RIGHT)
-        return Keying(keys, self.distance, scales=() if plain else scales)
+        told = () if self.changes is None else (self.changes,)
+        return Keying(keys, self.distance, scales=() if plain else scales, required=(told, told))
 
     @property
     def key_fields(self) -> list[pa.Field]:
@@ -124,7 +127,17 @@ class JoinSpec:
             asked.add(self.distance.column(side))
         if self.predicate is not None:
             asked |= {name for owner, name in self.predicate.columns if owner is side}
-        return asked
+        return asked if self.changes is None else {*asked, self.changes}
+
+    def cancel_by(self, side: Side) -> tuple[str, ...]:
+        """The columns in which changes that cancel are equal; none: no changes cancel.
+
+        Rows with nested columns are not compared.
+        """
+        carried = self._carried[side]
+        if self.changes is None or any(pa.types.is_nested(field.type) for field in carried):
+            return ()
+        return tuple(name for name in carried.names if name != self.changes)
 
     def _with_id(self, side: Side, names: set[str]) -> pa.Schema:
         fields = [field for field in self.schemas[side] if field.name in names]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from joinengine.exchange.task_results import Results
@@ -25,7 +26,7 @@ from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
-from joinengine.model.query import WINDOW_START, OutputColumn
+from joinengine.model.query import CHANGE, WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
 from joinengine.operators.join import grids
 from joinengine.operators.join.grids import Blocks, Found
@@ -201,13 +202,24 @@ class Matcher:
         columns, chosen = pairs.columns, {side: pa.array(some) for side, some in pairs.at.items()}
         made = list[pa.Array]()
         for column, field in zip(self._spec.output, self._schema, strict=True):
-            if column.side is None:
+            if column.side is None and column.column == CHANGE:
+                made.append(self._change(pairs))
+            elif column.side is None:
                 assert windows is not None
                 made.append(self._edge(column, windows).cast(field.type))
             else:
                 taken = columns[column.side].column(column.column).take(chosen[column.side])
                 made.append(taken if taken.type == field.type else taken.cast(field.type))
         return made
+
+    def _change(self, pairs: Pairs) -> pa.Array:
+        """Whether each pair comes or goes: it goes if one of its tuples does."""
+        columns = (pairs.columns[side].column(self._spec.changes) for side in Side)
+        left, right = (
+            column.take(pa.array(pairs.at[side])).cast(pa.int64())
+            for side, column in zip(Side, columns, strict=True)
+        )
+        return pc.multiply(left, right)
 
     def _edge(self, column: OutputColumn, windows: Ints) -> pa.Array:
         """The start or the end of each window."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from typing_extensions import override
 
+from joinengine.kernels.cancelling import alike, cancelling
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
 from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.state.run_file import Page
 from joinengine.state.upkeep import Shelf
 
 
@@ -39,6 +43,22 @@ class StateShelf(Shelf):
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
         names = self.spec.times(side)
         return latest_time(columns, names) if names else None
+
+    @override
+    def outdone(
+        self, side: Side, page: Page, spines: Ints, watermark: float
+    ) -> NDArray[np.bool_] | None:
+        """(n,) changes that cancel each other: whatever a later tuple meets, it meets both.
+
+        Equal rows have the same word, so wherever one of them goes the others go too, and each copy
+        of a key may cancel others of them.
+        """
+        changes, names = self.spec.changes, self.spec.cancel_by(side)
+        if changes is None or not names:
+            return None
+        groups = alike(page.columns.select(names), spines, page.words)
+        cancelled = cancelling(groups, page.columns.column(changes).cast(pa.int64()).to_numpy())
+        return cancelled if cancelled.any() else None
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
