@@ -40,6 +40,17 @@ class Probed(NamedTuple):
     some: Bools | None = None
 
 
+def scales_of(keys: Sequence[pa.Field]) -> tuple[int | None, ...]:
+    """The digits behind the point with which `keys` are compared; none: all as they are.
+
+    >>> scales_of([pa.field("a", pa.int64()), pa.field("b", pa.decimal128(9, 2))])
+    (None, 2)
+    """
+    kinds = [field.type for field in keys]
+    scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
+    return () if all(scale is None for scale in scales) else scales
+
+
 @dataclass(frozen=True, slots=True)
 class Keying:
     """The key columns of both sides, and, for a band, its distance.

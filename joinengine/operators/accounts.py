@@ -8,13 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from joinengine.model.keys import Side
+from joinengine.model.texts import condition_text
+
 if TYPE_CHECKING:
+    from joinengine.operators.asof.asof_operator import AsOfJoin
     from joinengine.operators.base import Operator
+    from joinengine.operators.join.join_operator import Join
 
 
 def key_schema(fields: Sequence[pa.Field]) -> str:
     """Key columns, in the types that their hashes are of, as text."""
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
+
+
+def join_account(operator: Join | AsOfJoin) -> dict[str, Any]:
+    """What the accounts of joins of pairs and of as-of joins have in common."""
+    filters = [None if one is None else one.text for one in operator.filters]
+    return {
+        "on": condition_text(operator.condition),
+        **common_account(operator, operator.keys(Side.LEFT)),
+        "key_schema": key_schema(operator.key_fields),
+        "filters": filters,
+        "right": operator.schemas[1].to_string(),
+        "select": [str(one) for one in operator.output] if operator.is_selected else None,
+    }
 
 
 def common_account(operator: Operator, keys: Sequence[str]) -> dict[str, Any]:

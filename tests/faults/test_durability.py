@@ -80,21 +80,21 @@ def test_an_executor_that_is_killed_takes_its_disk_along_and_nothing_is_lost(cal
     code, said = called(
         *("-m", "joinengine", "run", "eq5", "--layout", "ftlb", "--zipf", "1.0"),
         *("--scale", "0.01", "--interval-rows", "6000", "--instances", "7", "--validate"),
-        *("--durability", "replicas", "--kill", "3", "--json", str(report_path)),
+        *("--durability", "replicas", "--kill", "5", "--json", str(report_path)),
         *("--master", "local-cluster[3,1,1024]"),
     )
     assert code == 0, said[:2000] + said[-1000:]
     report = json.loads(report_path.read_text())
     assert report["valid"] is True
     assert report["durability"] == "replicas"
-    assert re.search(r"killed executor \d+ on \S+ before batch 3", said)
+    assert re.search(r"killed executor \d+ on \S+ before batch 5", said)
     assert "lost its state (its executor is gone); its keys go on at their backups" in said
-    assert report["batches"][3]["recovery_s"] > 0
-    assert not any(batch["recovery_s"] for batch in report["batches"][:3])
+    assert report["batches"][5]["recovery_s"] > 0
+    assert not any(batch["recovery_s"] for batch in report["batches"][:5])
     by = [batch["tasks"] for batch in report["batches"]]
-    # On a busy machine the slots may not all be there for one batch more.
-    assert "stay" in by[1:3]
-    assert "stay" in by[3:]  # each order where its state is
+    # The first batches may come before all executors have free slots.
+    assert by[3:5] == ["stay", "stay"]
+    assert "stay" in by[5:]  # each order where its state is
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -76,6 +77,19 @@ class OneStream(LocalQuery):
     def run_tuples(self, batch, left, right, map_tasks=2):
         parts = [[(0, rows(Side.LEFT, left[task::map_tasks]))] for task in range(map_tasks)]
         self.run(batch, parts)
+
+
+@contextmanager
+def fed(plan, layout, batches, kills, jobs, settings):
+    """The query of a plan, after all batches and the end of the stream."""
+    choices = [node._choice for node in plan._flat()[0]]
+    with tempfile.TemporaryDirectory() as folder:
+        query = OneStream(
+            folder, plan.query(), layout, choices=choices, jobs=jobs, settings=settings
+        )
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        yield query
 
 
 def in_sessions(tuples, gap):
@@ -186,17 +200,8 @@ def test_every_layout_adds_up(
         aggregators=aggregators,
         merge_every=merge_every,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        query = OneStream(
-            folder,
-            plan.query(),
-            layout,
-            choices=[node._choice for node in plan._flat()[0]],
-            jobs=InlineJobs(twice=twice, **way),
-            settings=Settings(schedule=schedule, lazy=lazy),
-        )
-        feed(query, batches, kills)
-        query.finish(len(batches))
+    eventful = InlineJobs(twice=twice, **way), Settings(schedule=schedule, lazy=lazy)
+    with fed(plan, layout, batches, kills, *eventful) as query:
         tuples = [row for left, _ in batches for row in left]
         assert query.output() == expected(tuples, window, best)
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
@@ -262,17 +267,8 @@ def test_the_last_rows_up_to_each(layout, batches, rows, delay, schedule, lazy, 
         layout=CHOICES[layout],
         instances=3,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        query = OneStream(
-            folder,
-            plan.query(),
-            layout,
-            choices=[node._choice for node in plan._flat()[0]],
-            jobs=InlineJobs(twice=twice, **way),
-            settings=Settings(schedule=schedule, lazy=lazy),
-        )
-        feed(query, batches, kills)
-        query.finish(len(batches))
+    eventful = InlineJobs(twice=twice, **way), Settings(schedule=schedule, lazy=lazy)
+    with fed(plan, layout, batches, kills, *eventful) as query:
         assert query.output() == expected_running([r for left, _ in batches for r in left], rows)
         assert query.state.shelves.is_empty
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from joinengine.lab.queries.as_of import AsOfPrices
 from joinengine.lab.queries.bnci import Bnci
 from joinengine.lab.queries.eq5 import Eq5
 from joinengine.lab.queries.first_story import FirstStory
-from joinengine.lab.queries.latest_prices import LatestPrices
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.nexmark_q3 import NexmarkQ3
 from joinengine.lab.queries.nexmark_q8 import NexmarkQ8
@@ -18,6 +16,7 @@ from joinengine.lab.queries.nexmark_q23 import NexmarkQ23
 from joinengine.lab.queries.q5 import Q5
 from joinengine.lab.queries.skewed_join import SkewedJoin
 from joinengine.lab.queries.stock import Stock
+from joinengine.lab.queries.supplier_prices import AsOfPrices, LatestPrices
 from joinengine.lab.queries.topk import Topk
 from joinengine.model.errors import InvalidRequest
 

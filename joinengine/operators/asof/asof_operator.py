@@ -21,7 +21,7 @@ from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
 from joinengine.model.texts import condition_text
-from joinengine.operators.accounts import common_account, key_schema
+from joinengine.operators.accounts import join_account
 from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
 from joinengine.operators.asof.asof_task import join_as_of
 from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
@@ -130,14 +130,9 @@ class AsOfJoin(AsOfSpec, Operator):
     def account(self) -> Mapping[str, Any]:
         """Condition, type, predicates, and both inputs."""
         return {
-            "on": condition_text(self.condition),
-            **common_account(self, self.keys(Side.LEFT)),
-            "key_schema": key_schema(self.key_fields),
+            **join_account(self),
             "how": f"asof {self.how.value}",
-            "filters": [None if one is None else one.text for one in self.filters],
             "deleted": None if self.deleted is None else self.deleted.text,
-            "right": self.schemas[1].to_string(),
-            "select": [str(one) for one in self.output] if self.is_selected else None,
         }
 
     @override

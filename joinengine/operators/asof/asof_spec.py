@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from joinengine.exchange.keying import Keying
+from joinengine.exchange.keying import Keying, scales_of
 from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.hashing import key_hash
 from joinengine.kernels.probing import Ints
@@ -68,11 +68,8 @@ class AsOfSpec:
     @cached_property
     def keying(self) -> Keying:
         """Tuples are stored under the hash of the keys."""
-        kinds = [field.type for field in self.key_fields]
-        scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
-        keys = self.condition.by.left, self.condition.by.right
-        plain = all(one is None for one in scales)
-        return Keying(keys, scales=() if plain else scales, required=self.condition.times)
+        keys, scales = (self.condition.by.left, self.condition.by.right), scales_of(self.key_fields)
+        return Keying(keys, scales=scales, required=self.condition.times)
 
     @property
     def key_fields(self) -> list[pa.Field]:

@@ -19,7 +19,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
 from joinengine.model.texts import condition_text, counted, size_text
 from joinengine.model.windows import Sliding
-from joinengine.operators.accounts import common_account, key_schema
+from joinengine.operators.accounts import join_account
 from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.join_spec import JoinSpec
@@ -138,15 +138,10 @@ class Join(JoinSpec, Operator):
     def account(self) -> Mapping[str, Any]:
         """Condition, type, window, predicates, and both inputs."""
         return {
-            "on": condition_text(self.condition),
-            **common_account(self, self.keys(Side.LEFT)),
-            "key_schema": key_schema(self.key_fields),
+            **join_account(self),
             "how": self.how.value,
             "where": None if self.predicate is None else self.predicate.text,
-            "filters": [None if one is None else one.text for one in self.filters],
             "within": self._bounds(),
-            "right": self.schemas[1].to_string(),
-            "select": [str(one) for one in self.output] if self.is_selected else None,
             **({} if self.changes is None else {"changes": self.changes}),
         }
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from joinengine.exchange.keying import Keying
+from joinengine.exchange.keying import Keying, scales_of
 from joinengine.model.columns import compared_fields, name_beside
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
 from joinengine.model.keys import Side
@@ -54,12 +54,9 @@ class JoinSpec:
     @cached_property
     def keying(self) -> Keying:
         """Under which hashes tuples are stored and probed."""
-        kinds = [field.type for field in self.key_fields]
-        scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
-        plain = all(scale is None for scale in scales)
         keys = self.keys(Side.LEFT), self.keys(Side.RIGHT)
         told = () if self.changes is None else (self.changes,)
-        return Keying(keys, self.distance, scales=() if plain else scales, required=(told, told))
+        return Keying(keys, self.distance, scales=scales_of(self.key_fields), required=(told, told))
 
     @property
     def key_fields(self) -> list[pa.Field]:
