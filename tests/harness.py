@@ -20,7 +20,7 @@ from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
@@ -200,7 +200,7 @@ def two_way(
         predicate=columns.check_predicate(on, where, schemas, "UTC"),
         filters=tuple(
             columns.check_filter(text, side, schema, "UTC")
-            for text, side, schema in zip(filters, Side, schemas, strict=True)
+            for text, side, schema in zip(filters, PAIR, schemas, strict=True)
         ),
         table=table,
     )

@@ -15,7 +15,7 @@ from joinengine.model.arguments import check_one_of
 from joinengine.model.columns import require_column, require_of
 from joinengine.model.conditions import AsOf
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import positive_length
 from joinengine.model.windows import Sliding, Window, Within
 from joinengine.spark.session import session
@@ -51,8 +51,8 @@ def is_table(side: Any) -> bool:
 
 def table_side(left: Any, right: Any) -> Side | None:
     """The side that is a bounded DataFrame; None: both are streams. Refuses two tables."""
-    bounded = [side for side, one in zip(Side, (left, right), strict=True) if is_table(one)]
-    if len(bounded) == len(Side):
+    bounded = [side for side, one in zip(PAIR, (left, right), strict=True) if is_table(one)]
+    if len(bounded) == len(PAIR):
         raise InvalidRequest(
             "at least one side must be a stream; found two bounded DataFrames. Join them with "
             "Spark's own join"
@@ -80,9 +80,9 @@ def kept(keep: Any, window: Any, inputs: Sequence[Any]) -> Within:
     """
     if window is not None:
         raise InvalidRequest("keep: within says how long rows are kept; give one of the two")
-    left, right = keep if isinstance(keep, tuple) and len(keep) == len(Side) else (keep, keep)
+    left, right = keep if isinstance(keep, tuple) and len(keep) == len(PAIR) else (keep, keep)
     times = list[str]()
-    for side, source in zip(Side, inputs, strict=True):
+    for side, source in zip(PAIR, inputs, strict=True):
         found = [*delays_of(source)]
         if len(found) != 1:
             raise InvalidRequest(
@@ -102,7 +102,7 @@ def found_times(window: Window, schemas: tuple[pa.Schema, pa.Schema], *, exact: 
             require_of(schemas, side, name, "within", exact=exact).name
             for name in window.times[side]
         )
-        for side in Side
+        for side in PAIR
     )
     return replace(window, times=(left, right))
 
@@ -124,14 +124,14 @@ def check_window(
     Refuses columns that are not event time, two types of event time, and a source without a delay.
     """
     check_times(window, schemas, name)
-    left, right = (_delay(window.delays_us[side], sources[side], name) for side in Side)
+    left, right = (_delay(window.delays_us[side], sources[side], name) for side in PAIR)
     return replace(window, delays_us=(left, right))
 
 
 def check_times(window: _OnTime, schemas: tuple[pa.Schema, pa.Schema], name: str) -> _OnTime:
     """The same window; refuses columns that are not event time, and two types of event time."""
     fields = [
-        field for side in Side for field in _time_fields(schemas[side], window.times[side], name)
+        field for side in PAIR for field in _time_fields(schemas[side], window.times[side], name)
     ]
     if len({field.type for field in fields}) > 1:
         found = ", ".join(f"{field.name} is {field.type}" for field in fields)

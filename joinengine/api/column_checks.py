@@ -24,7 +24,7 @@ from joinengine.model.conditions import (
 )
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import WINDOW_END, WINDOW_START, JoinType, OutputColumn
 from joinengine.model.windows import INT_MAX, Sliding, Window
 from joinengine.predicates.dialect import compile_predicate
@@ -87,7 +87,7 @@ def found_columns(
     if isinstance(on, AsOf):
         by = found_columns(on.by, schemas, exact=exact)
         assert isinstance(by, Equi)
-        left, right = (tuple(name(side, t, "asof") for t in on.times[side]) for side in Side)
+        left, right = (tuple(name(side, t, "asof") for t in on.times[side]) for side in PAIR)
         return replace(on, by=by, times=(left, right))
     return on
 
@@ -191,8 +191,8 @@ def check_changes(
             f"how: {how.value!r} of changes is not supported: a row without a match may get one, "
             f"and lose it again, for ever. Use 'inner'"
         )
-    fields = [require_of(schemas, side, changes, "changes", exact=exact) for side in Side]
-    for side, field in zip(Side, fields, strict=True):
+    fields = [require_of(schemas, side, changes, "changes", exact=exact) for side in PAIR]
+    for side, field in zip(PAIR, fields, strict=True):
         if not pa.types.is_integer(field.type) or pa.types.is_uint64(field.type):
             raise InvalidRequest(
                 f"changes: {field.name}{of_side(side)} is {field.type}; it must be an integer, "
@@ -284,7 +284,7 @@ def output_columns(
     equal = equality(on)
     shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
     edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
-    sides = tuple(Side) if how.makes_pairs else (Side.LEFT,)
+    sides = PAIR if how.makes_pairs else (Side.LEFT,)
     names = [
         (side, name)
         for side in sides
@@ -361,7 +361,7 @@ def _parts(written: str) -> list[str]:
 
 
 def _check_suffixes(suffixes: Any) -> None:
-    pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == len(Side)
+    pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == len(PAIR)
     if suffixes is not None and not (pair and all(isinstance(one, str) for one in suffixes)):
         raise InvalidRequest(
             f"suffixes: expected a pair of texts such as ('_l', '_r'), found {kind_of(suffixes)}"

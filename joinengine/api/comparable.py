@@ -11,7 +11,7 @@ import pyarrow as pa
 from joinengine.model.columns import MOST_DIGITS, of_side, wider
 from joinengine.model.conditions import Band, Bound, Distance, Floats
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 
 #: Bounds are 64-bit integers that can be negated; those of decimals count their last digits.
 _FARTHEST = (1 << 63) - 1
@@ -20,7 +20,7 @@ _MOST_DIGITS = 18
 
 def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFUSED) -> None:
     """Raise InvalidRequest unless two columns can be compared for equality."""
-    for side, field in zip(Side, (left, right), strict=True):
+    for side, field in zip(PAIR, (left, right), strict=True):
         found = f"on: {field.name}{of_side(side)} is {field.type}"
         if pa.types.is_floating(field.type) and floats is Floats.REFUSED:
             helps = wider(left.type, right.type) is not None

@@ -29,7 +29,7 @@ from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.columns import refuse_doubles
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import Duration
 from joinengine.model.query import (
     CHANGE,
@@ -127,7 +127,7 @@ class StreamJoin(StreamQuery):
         self._predicate = check_predicate(self._condition, where, self._schemas, zone, exact=exact)
         self._filters = tuple(
             check_filter(text, side, self._schemas[side], zone, exact=exact)
-            for side, text in zip(Side, (left_where, right_where), strict=True)
+            for side, text in zip(PAIR, (left_where, right_where), strict=True)
         )
         self._deleted = None if self._latest is None else self._latest.gone(zone, exact=exact)
         if keep is not None:

@@ -19,7 +19,7 @@ from joinengine.api.sql_streams import Key
 from joinengine.api.sql_text import bare, called
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 
 _DAY_US = 86_400_000_000
 #: Comparison -> whether the sides change places, and whether equal values fail it.
@@ -157,7 +157,7 @@ class BoundReader:
     def _bound(self, found: Sum, *, strict: bool, is_difference: bool) -> Bound | None:
         """What `found` <= 0 says."""
         signs = {self.side(columns): (columns, times) for columns, times in found.terms.items()}
-        if signs.keys() != set(Side) or len(found.terms) != len(Side):
+        if signs.keys() != set(PAIR) or len(found.terms) != len(PAIR):
             return None
         (left, less), (right, more) = signs[Side.LEFT], signs[Side.RIGHT]
         if {less, more} != {-1, 1}:

@@ -23,14 +23,14 @@ from joinengine.api.sql_streams import Key, Pair
 from joinengine.api.sql_text import bare, called, ticked
 from joinengine.model.conditions import AsOf, Band, Equi, asof, band, theta
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import Window, sliding, tumbling, within
 from joinengine.spark.sources.inputs import Source
 
 #: Join type -> the sides of which ON may drop rows before they are joined: it shows none of them
 #: without a partner.
 DROPPED = {
-    "inner": tuple(Side),
+    "inner": PAIR,
     "left": (Side.RIGHT,),
     "right": (Side.LEFT,),
     "full": (),
@@ -98,7 +98,7 @@ class Conditions:
     others: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for side, node in zip(Side, self.sides, strict=True):
+        for side, node in zip(PAIR, self.sides, strict=True):
             self.filters[side].extend(node.filters)
         for node in self.pair.on:
             self._sort(node)
@@ -125,7 +125,7 @@ class Conditions:
 
     def side(self, columns: Sequence[Key]) -> Side | None:
         """The side that columns are of; None: of both, or there are none."""
-        found = {side for side in Side for one in columns if one in self.sides[side].names}
+        found = {side for side in PAIR for one in columns if one in self.sides[side].names}
         return found.pop() if len(found) == 1 else None
 
     @cached_property
@@ -207,7 +207,7 @@ class Conditions:
     def _filters(self) -> dict[str, str]:
         return {
             f"{side.name.lower()}_where": " and ".join(self.filters[side])
-            for side in Side
+            for side in PAIR
             if self.filters[side]
         }
 
@@ -281,7 +281,7 @@ class Conditions:
         keys = [*self.pair.using.values()] or self.keys
         if not keys:
             return None
-        lefts, rights = (tuple(self.sides[side].names[key[side]] for key in keys) for side in Side)
+        lefts, rights = (tuple(self.sides[side].names[key[side]] for key in keys) for side in PAIR)
         return Equi(lefts, rights, using=bool(self.pair.using))
 
     def _left_over(

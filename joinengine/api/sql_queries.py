@@ -23,7 +23,7 @@ from joinengine.layouts import LayoutChoice
 from joinengine.model.arguments import check_one_of, check_text
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import Duration
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.model.windows import Sliding
@@ -105,7 +105,7 @@ class Statement:
         if isinstance(tree, Leaf):
             tree.filters.append(self.reader.filter_text(node, tree))
             return
-        for side, inside in zip(Side, (tree.left, tree.right), strict=True):
+        for side, inside in zip(PAIR, (tree.left, tree.right), strict=True):
             if aliases <= {leaf.alias for leaf in inside.leaves}:
                 kept = ("inner", ("left", "right")[side])
                 if tree.how in kept or (side is Side.LEFT and tree.how.startswith("left_")):
@@ -196,9 +196,9 @@ class _Columns:
     def of(cls, tree: Pair, sides: tuple[Node, Node], window: Any) -> _Columns:
         """Of a join; columns of one name have their alias before it."""
         edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
-        shown = [Side.LEFT] if tree.how in ("left_semi", "left_anti") else list(Side)
+        shown = [Side.LEFT] if tree.how in ("left_semi", "left_anti") else list(PAIR)
         merged = dict(tree.using.values())
-        there = {side: list(dict.fromkeys(sides[side].names.values())) for side in Side}
+        there = {side: list(dict.fromkeys(sides[side].names.values())) for side in PAIR}
         gone = {sides[Side.RIGHT].names[key] for key in merged.values()}
         columns = [
             (side, name)
@@ -207,7 +207,7 @@ class _Columns:
             if not (side is Side.RIGHT and name in gone)
         ]
         lower = [name.lower() for _, name in columns] + list(edges)
-        keyed = {(side, name): key for side in Side for key, name in sides[side].names.items()}
+        keyed = {(side, name): key for side in PAIR for key, name in sides[side].names.items()}
         default, called = dict[str, str](), dict[tuple[Side, str], str]()
         using = {sides[Side.LEFT].names[key] for key in merged}
         for side, name in columns:

@@ -20,7 +20,7 @@ import numpy as np
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.statistics import Floats, Interval, Ints
 from joinengine.kernels.hashing import Words, key_hash
-from joinengine.model.keys import U_ONE, Placement, Side
+from joinengine.model.keys import PAIR, U_ONE, Placement
 from joinengine.model.recovery import Recovery
 from joinengine.routing.moves import Moves, Replaced
 
@@ -257,7 +257,7 @@ def rows_of(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floa
     them; the others are copies.
     """
     moved, copied = np.zeros((2, len(hashes)))
-    for side in Side:
+    for side in PAIR:
         pulls = [pull for pull in moves.pulls if pull.side is side]
         drops = np.sort(np.array([one.lower for one in moves.drops if one.side is side], np.uint64))
         lowers = np.array([pull.lower for pull in pulls], np.uint64)

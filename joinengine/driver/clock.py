@@ -64,7 +64,7 @@ def _advanced(
         if not _is_idle(operator, now_s - side_clock.idle_since):
             limits.append(used)
     watermark = max(clock.watermark, min(limits, default=-math.inf))
-    return Clock((sides[0], sides[1]), watermark, closed=clock.watermark, held_back=held_back)
+    return Clock(tuple(sides), watermark, closed=clock.watermark, held_back=held_back)
 
 
 def _side(

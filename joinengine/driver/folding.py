@@ -118,7 +118,7 @@ def interval_of(
     done = np.array([routed, kept, work.probed, work.candidates, work.results], float)
     for run in state.shelves.state.values():
         if run.version == state.layouts.version and run.instance < layout.instances:
-            held[run.side, run.instance] += run.live
+            held[run.side.routed, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
     copied = layout.copied
     copies = None if copied is None else (work.backed, copied.base)

@@ -20,7 +20,7 @@ import numpy as np
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.layout import Layout
-from joinengine.model.keys import U_ONE, Mode, Placement, Side
+from joinengine.model.keys import PAIR, U_ONE, Mode, Placement, Side
 from joinengine.wire.reports import OperatorReport, work_of
 
 #: So many keys a record keeps.
@@ -127,7 +127,7 @@ def _tuples(layout: Layout, placement: Placement | None, copies: Sequence[int]) 
     """Per side the tuples of a key, each once, by the copies that were stored."""
     return [
         count / _copies_each(layout, placement, side)
-        for side, count in zip(Side, copies, strict=True)
+        for side, count in zip(PAIR, copies, strict=True)
     ]
 
 
@@ -153,7 +153,7 @@ def _total(
 ) -> float:
     """All tuples that were stored, each once, as far as the reported keys tell."""
     if any(placement is None for placement in placed.values()):
-        return sum(float(stored[side].sum()) / layout.copies(side) for side in Side)
+        return sum(float(stored[side].sum()) / layout.copies(side) for side in PAIR)
     extra = sum(sum(copies[hash_]) - sum(rows) for hash_, rows in brought.items())
     return float(stored.sum()) - extra
 
@@ -165,7 +165,7 @@ def _saved(loads: Floats, placement: Placement, rows: Sequence[float], home: int
     for fragment in placement.fragments:
         shares[fragment.instance] += (fragment.u_upper - fragment.u_lower) / U_ONE
     for instance, share in shares.items():
-        for side, count in zip(Side, rows, strict=True):
+        for side, count in zip(PAIR, rows, strict=True):
             without[instance] -= _part(placement, side, share) * count
     for instance in placement.backups:
         without[instance] -= sum(rows)

@@ -94,6 +94,9 @@ def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
         recovered_rows=sum(attempt.fetched.values()),
         moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
         reason=reason,
+        side_rows=[0 for _ in state.clock.sides],
+        side_bytes=[0 for _ in state.clock.sides],
+        refused=[Refused() for _ in state.clock.sides],
     )
 
 
@@ -166,8 +169,7 @@ def _fill(
             entry.held[run.instance] += live
         entry.side_rows[run.side] += live
         entry.side_bytes[run.side] += run.live_bytes
-    left, right = state.clock.sides
-    entry.newest = left.newest, right.newest
+    entry.newest = tuple(side.newest for side in state.clock.sides)
     entry.watermark = state.clock.watermark
     entry.state_rows = sum(entry.side_rows)
     entry.state_bytes = sum(entry.side_bytes)

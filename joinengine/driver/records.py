@@ -16,7 +16,7 @@ import numpy as np
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import skew
 from joinengine.driver.hot_keys import Heat
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.skipped import Skipped
 from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Position
@@ -77,7 +77,7 @@ class OperatorRecord:
     made: list[int] = field(default_factory=list)
     #: per side: copies stored, the greatest event time seen so far, and copies and bytes held
     homed: list[int] = field(default_factory=lambda: [0, 0])
-    newest: tuple[float, float] = (-math.inf, -math.inf)
+    newest: tuple[float, ...] = (-math.inf, -math.inf)
     side_rows: list[int] = field(default_factory=lambda: [0, 0])
     side_bytes: list[int] = field(default_factory=lambda: [0, 0])
     #: of the next batch
@@ -249,7 +249,7 @@ def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
     """
     seen = dict[tuple[int, Side], Flow]()
     for number in range(len(records[0].joins)) if records else ():
-        for side in Side:
+        for side in PAIR:
             flow = _flow([record.joins[number] for record in records], side)
             if flow is not None:
                 seen[number, side] = flow

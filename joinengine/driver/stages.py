@@ -17,7 +17,7 @@ from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import Through
 from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
-from joinengine.operators.base import Attempt, OperatorTask, QuerySpec
+from joinengine.operators.base import Attempt, Operator, OperatorTask, QuerySpec, sides_of
 from joinengine.state.manifest import Handed, Manifest, Outcome, Position
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.plain_states import Held
@@ -111,12 +111,10 @@ class Arrived:
             (*self.inputs, *(one for one in inputs if one is not None)),
         )
 
-    def at(self, operator: int) -> dict[Side, tuple[Block, ...]]:
+    def at(self, operator: Operator) -> dict[Side, tuple[Block, ...]]:
         """The blocks on their way to one operator, per side."""
-        return {
-            side: tuple(b for b in self.blocks if (b.operator, b.side) == (operator, side))
-            for side in Side
-        }
+        ours = [block for block in self.blocks if block.operator == operator.index]
+        return {side: tuple(b for b in ours if b.side is side) for side in sides_of(operator)}
 
 
 @dataclass(frozen=True, slots=True)

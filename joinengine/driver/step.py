@@ -28,13 +28,13 @@ from joinengine.exchange.route import RoutePlan
 from joinengine.exchange.task_results import Target, ToOperator
 from joinengine.layouts import Chosen
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.model.recovery import Durability
 from joinengine.operators.base import Attempt, Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import Emulation, RunFolder, TaskHeader
 from joinengine.state.manifest import Manifest, Outcome
-from joinengine.state.operator_state import Layouts, OperatorState
+from joinengine.state.operator_state import Clock, Layouts, OperatorState, SideClock
 from joinengine.wire.reports import OperatorReport
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import StoredFile, tagged
@@ -53,7 +53,8 @@ def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> M
     for operator, choice in zip(query.operators, choices, strict=True):
         chosen = Chosen.start(choice, operator.instances)
         watchers = operator.instances if operator.watched else 0
-        states.append(OperatorState(Layouts(chosen, chosen), watchers=watchers))
+        clock = Clock((SideClock(),) * max(len(operator.inputs), len(PAIR)))
+        states.append(OperatorState(Layouts(chosen, chosen), clock, watchers=watchers))
     return Manifest(query_id, -1, tuple(states))
 
 
@@ -157,7 +158,7 @@ def order(
             weighs=settings.weighs,
         )
 
-    blocks = arrived.at(operator.index)
+    blocks = arrived.at(operator)
     memory = settings.memory_per_task
     number, most = opened.number, program.parallelism
     return operator.tasks(Order(state, number, blocks, most, memory, header, attempt.lost))

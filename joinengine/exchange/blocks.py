@@ -129,13 +129,13 @@ class BlockWriter:
         """The deliveries to homes, to backups, and to whom is probed."""
         role, keying = self._role, self._role.admission.keying
         if keying.is_plain:
-            return role.router.route(role.side, words)
+            return role.router.route(role.side.routed, words)
         probed = list[tuple[Words, Ints | None]]()
         for one in keying.probed(role.side, admitted):
             some = None if one.some is None else np.flatnonzero(one.some)
             all_words = make_words(one.hashes, u)
             probed.append((all_words if some is None else all_words[some], some))
-        return role.router.route_apart(role.side, words, probed)
+        return role.router.route_apart(role.side.routed, words, probed)
 
     def close(self) -> Block | None:
         """The block; None if no tuple was admitted."""

@@ -32,7 +32,7 @@ from joinengine.kernels.probing import expand_ranges
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import changed_settings, check_tolerance, setting
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
+from joinengine.model.keys import PAIR, U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
@@ -221,7 +221,7 @@ class _Biclique(LayoutChoice):
             return self.start(instances)
         larger = layout
         while larger.instances < instances:
-            sizes = [len(larger.units(side)) for side in Side]
+            sizes = [len(larger.units(side)) for side in PAIR]
             side = Side.LEFT if sizes[0] <= sizes[1] else Side.RIGHT
             smallest = min(larger.groups[side], key=len)
             larger = _joined(larger, side, larger.groups[side].index(smallest), None)
@@ -232,7 +232,7 @@ class _Biclique(LayoutChoice):
         """One instance more in the subgroup whose instance is fullest; nothing moves."""
         assert isinstance(layout, Biclique)
         fullest = int(np.argmax(held))
-        for side in Side:
+        for side in PAIR:
             for number, group in enumerate(layout.groups[side]):
                 if fullest in (instance for instance, _ in group):
                     return _joined(layout, side, number, np.array(held, float))
@@ -252,7 +252,7 @@ def sized(instances: int, left: int, k: int) -> Biclique:
 
 def in_words(layout: Biclique) -> str:
     """The sizes of the sides, for whoever reads why they change."""
-    left, right = (len(layout.units(side)) for side in Side)
+    left, right = (len(layout.units(side)) for side in PAIR)
     return f"{left} left and {right} right instances"
 
 
@@ -298,7 +298,7 @@ def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> f
     members = [
         {
             (side, number, instance)
-            for side in Side
+            for side in PAIR
             for number, group in enumerate(layout.groups[side])
             for instance, _ in group
         }

@@ -26,7 +26,7 @@ from joinengine.layouts import biclique, matrix
 from joinengine.layouts.biclique import Bi, Biclique, sized
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.layouts.matrix import Dynamic, Grid
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 
 #: The other kind must cost the busiest instance less by this factor.
 CLEARLY = 1.25
@@ -130,7 +130,7 @@ def _of(layout: Grid | Biclique, traffic: Traffic) -> Option:
         busiest = (left / rows + right / columns) * each + traffic.pairs / n
         total = busiest * n
     else:
-        sizes = [len(layout.units(side)) for side in Side]
+        sizes = [len(layout.units(side)) for side in PAIR]
         sent = traffic.routed + traffic.probed
         at_left = (left / sizes[0]) * (traffic.routed + traffic.stored) + right * sent
         at_right = (right / sizes[1]) * (traffic.routed + traffic.stored) + left * sent
@@ -142,7 +142,7 @@ def _of(layout: Grid | Biclique, traffic: Traffic) -> Option:
 
 
 def _traffic(layout: Grid | Biclique, interval: Interval) -> Traffic:
-    left, right = (float(interval.stored[side].sum()) / layout.copies(side) for side in Side)
+    left, right = (float(interval.stored[side].sum()) / layout.copies(side) for side in PAIR)
     if interval.work is None:  # in tuples: those that are sent, and those that are stored
         return Traffic(left, right, 1.0, 1.0, 0.0, 0.0, 0)
     work = interval.work
@@ -153,7 +153,7 @@ def _traffic(layout: Grid | Biclique, interval: Interval) -> Traffic:
 
 def _held(layout: Grid | Biclique, interval: Interval) -> float:
     """Tuples of the state, each once."""
-    return sum(float(interval.state[side].sum()) / layout.copies(side) for side in Side)
+    return sum(float(interval.state[side].sum()) / layout.copies(side) for side in PAIR)
 
 
 def _in_words(layout: Grid | Biclique) -> str:

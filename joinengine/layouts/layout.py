@@ -24,7 +24,7 @@ from joinengine.layouts.copies import Copies, Copying
 from joinengine.layouts.layout_settings import changed_settings, check_settings
 from joinengine.model.conditions import AsOf, Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Placement, Side
+from joinengine.model.keys import PAIR, Placement, Side
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
@@ -60,7 +60,7 @@ class Router(Protocol):
 
 def by_instance(router: Router, hashes: Words) -> list[Words]:
     """(n,) key hashes -> per instance those that are stored or probed there, each once."""
-    reached = [router.route(side, first_word(hashes)) for side in Side]
+    reached = [router.route(side, first_word(hashes)) for side in PAIR]
     rows = np.concatenate([one.rows for one in reached])
     places = np.concatenate([one.instances for one in reached]).astype(np.int64)
     found = distinct(places * len(hashes) + rows)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from joinengine.model.arguments import check_names, check_text, check_truth, kind_of
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import (
     Delays,
     Duration,
@@ -296,7 +296,7 @@ def _check_on(on: Any) -> None:
         )
     pairs = on if isinstance(on, (list, tuple)) else ()
     if pairs and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
-        left, right = ([pair[side] for pair in pairs] for side in Side)
+        left, right = ([pair[side] for pair in pairs] for side in PAIR)
         ours = (left[0], right[0]) if len(pairs) == 1 else (left, right)
         raise InvalidRequest(f"on: {on!r} are pairs; write equi({ours[0]!r}, {ours[1]!r})")
     if not isinstance(on, (str, list, tuple)):

@@ -26,15 +26,35 @@ ALL_WORDS = 1 << 64
 
 
 class Side(IntEnum):
-    """The two inputs of a join. Inside a batch LEFT goes before RIGHT (the pairing rule)."""
+    """The inputs of a join. Inside a batch they go in this order (the pairing rule).
+
+    All joins but multiway joins have two: a PAIR.
+    """
 
     LEFT = 0
     RIGHT = 1
+    THIRD = 2
+    FOURTH = 3
+    FIFTH = 4
+    SIXTH = 5
+    SEVENTH = 6
+    EIGHTH = 7
 
     @property
     def other(self) -> Side:
-        """The side that this one probes."""
+        """The side of a pair that this one probes."""
         return Side(1 - self)
+
+    @property
+    def routed(self) -> Side:
+        """The side of a pair as which a tuple is routed, moved and counted.
+
+        Routers know two sides. All inputs of a multiway join but the first go where right ones go.
+        """
+        return Side.LEFT if self is Side.LEFT else Side.RIGHT
+
+
+PAIR = (Side.LEFT, Side.RIGHT)
 
 
 class Mode(Enum):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from joinengine.model.arguments import check_names
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 
 Duration = str | timedelta
 TimeColumns = str | tuple[str, ...] | list[str]
@@ -46,7 +46,7 @@ def lateness(
     max_ahead: Duration | None,
 ) -> Lateness:
     """The arguments of the function `name`, as lengths; `delay`: one value, or (left, right)."""
-    if isinstance(delay, tuple) and len(delay) != len(Side):
+    if isinstance(delay, tuple) and len(delay) != len(PAIR):
         raise InvalidRequest(f"{name}: delay {delay!r} has {len(delay)} parts; give one or two")
     left, right = delay if isinstance(delay, tuple) else (delay, delay)
     found = Lateness(

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from joinengine.model.columns import wider
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import Delays
 from joinengine.model.windows import Sliding, Window
 
@@ -97,7 +97,7 @@ class JoinType(Enum):
             case JoinType.RIGHT:
                 return (Side.RIGHT,)
             case JoinType.FULL:
-                return tuple(Side)
+                return PAIR
             case JoinType.LEFT | JoinType.LEFT_SEMI | JoinType.LEFT_ANTI:
                 return (Side.LEFT,)
 
@@ -153,11 +153,11 @@ def output_lag_us(
     if (None, WINDOW_START) in named:
         assert isinstance(window, Sliding)
         return window.size_us - 1
-    covered = [side for side in Side if {(side, name) for name in window.times[side]} <= named]
+    covered = [side for side in PAIR if {(side, name) for name in window.times[side]} <= named]
     if not covered:
         return None
     lags = {side: window.output_lag_us(side) for side in covered}
-    pairs = 0 if len(covered) == len(Side) else lags[covered[0]]
+    pairs = 0 if len(covered) == len(PAIR) else lags[covered[0]]
     alone = [lags[side] for side in watched if side in covered]
     known = [lag for lag in (pairs, *alone) if lag is not None]
     return max(known) if len(known) == 1 + len(alone) else None

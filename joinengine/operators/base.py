@@ -185,7 +185,7 @@ class Operator(Protocol):
     @property
     @abstractmethod
     def inputs(self) -> tuple[Input, ...]:
-        """Where tuples come from: two sides, or LEFT alone."""
+        """Where tuples come from: two sides, LEFT alone, or more."""
 
     @property
     @abstractmethod
@@ -359,7 +359,7 @@ def time_column(query: QuerySpec, source: int) -> str | None:
 
 
 def sides_of(operator: Operator) -> tuple[Side, ...]:
-    """The sides of an operator: two, or LEFT alone."""
+    """The sides of an operator: two, LEFT alone, or more."""
     return tuple(Side)[: len(operator.inputs)]
 
 

@@ -59,7 +59,7 @@ class Rehoming:
 
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
         """(n,) words of `run` -> the rows that `hosted` instances take, and the taker of each."""
-        side, holder, old = run.side, run.instance, self.old[run.version]
+        side, holder, old = run.side.routed, run.instance, self.old[run.version]
         present = old.homes(side, words, np.full(len(words), holder, np.uint16))
         if absent := self.absent[run.version]:
             present = only(present, ~np.isin(present.instances, absent))
@@ -112,7 +112,7 @@ def rehome(
     ordered = sorted(runs, key=lambda run: (run.side, run.min_time or 0, run.ident))
     # Where keys have copies no two of these may lie in one file.
     split = shared_files(ordered) if keeper.apart else set[str]()
-    for side in Side:
+    for side in sorted({run.side for run in ordered}):
         gathered = _Gathered()
         for run in (run for run in ordered if run.side is side):
             if _is_full(gathered, run, memory_bytes, span_us):

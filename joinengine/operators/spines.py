@@ -181,11 +181,12 @@ class Spines:
             return []
         runs, newest = self._stored.runs, self._stored.versions[0]
         own = {run.file for place in runs if place[0] in hosted for run in runs[place]}
+        sources = {(source, side) for (_, side), some in self._pulls.items() for source in some}
         return [
             run
-            for (_, side), sources in self._pulls.items()
-            for source in sources
-            for run in runs.get((source, side), ())
+            for (source, side), some in runs.items()
+            if (source, side.routed) in sources
+            for run in some
             if run.version == newest and run.file not in own
         ]
 
@@ -203,7 +204,7 @@ class Spines:
         asked = [
             (instance, [run for run in runs.get((source, side), ()) if run.version == newest], some)
             for instance in team
-            for source, some in sorted(self._pulls.get((instance, side), {}).items())
+            for source, some in sorted(self._pulls.get((instance, side.routed), {}).items())
         ]
         refill = self._stored.refill
         with self._timed("move"):
@@ -215,7 +216,7 @@ class Spines:
 
     def _own(self, instance: int, side: Side) -> list[OpenRun]:
         """What an instance had, without the tuples that moved away."""
-        drops = list(self._drops.get((instance, side), ()))
+        drops = list(self._drops.get((instance, side.routed), ()))
         refill = self._stored.refill
         if refill is not None and refill.instance == instance:
             drops.append((refill.lower, refill.upper))  # what has come since the loss comes again
@@ -233,7 +234,7 @@ class Spines:
                 continue
 
             def backed(words: Words, source: int = source) -> NDArray[np.bool_]:
-                kept = router.homes(side, words, np.zeros(len(words), np.uint16))
+                kept = router.homes(side.routed, words, np.zeros(len(words), np.uint16))
                 home = (kept.instances == source) & (kept.flags == STORE)
                 ours = (kept.instances == refill.instance) & (kept.flags == BACKUP)
                 n = len(words)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.texts import quoted
 
 
@@ -34,14 +34,14 @@ def resolve(
     Raises InvalidRequest, which names the argument `what`, if there is no such column, or one on
     both sides.
     """
-    written, sides = ".".join(names), list(Side)
+    written, sides = ".".join(names), list(PAIR)
     qualified = len(names) > 1 and names[0].lower() in ("left", "right")
     if qualified:
         sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
         found = _columns(names[1], schemas, sides, exact=exact)
         if found:
             return _inside(*found[0], names[2:], what, exact=exact)
-    found = _columns(names[0], schemas, list(Side), exact=exact)
+    found = _columns(names[0], schemas, list(PAIR), exact=exact)
     if qualified and (not found or not pa.types.is_struct(found[0][1].type)):
         found = []
     if not found:

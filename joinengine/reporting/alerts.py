@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from joinengine.driver.records import BatchRecord, Refused
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import FromSource
 from joinengine.model.texts import counted, size_text
 from joinengine.operators.base import QuerySpec, sides_of
@@ -99,7 +99,7 @@ class Alerts:
         tables = [FromSource(source) for source in self.query.tables]
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             streams = [one for one in operator.inputs if one not in tables]
-            if operator.window is not None or len(streams) < len(Side) or not entry.state_rows:
+            if operator.window is not None or len(streams) < len(PAIR) or not entry.state_rows:
                 continue
             self._endless[operator.index] = entry.state_rows, entry.state_bytes
             if not self.ends and operator.index not in self._warned:

@@ -207,7 +207,7 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
 def _rows_held(
     checkpoint: Checkpoint, state: OperatorState, hash_: int
 ) -> dict[str, dict[int, int]]:
-    held = {side.name.lower(): Counter[int]() for side in Side}
+    held = {side.name.lower(): Counter[int]() for side in [*Side][: len(state.clock.sides)]}
     for opened, _, rows in _held(checkpoint, state, hash_):
         if rows:
             held[opened.run.side.name.lower()][opened.run.instance] += rows

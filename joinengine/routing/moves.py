@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
+from joinengine.model.keys import PAIR, U_BITS, U_ONE, Placement, Side
 from joinengine.routing.base_functions import Base, placements
 from joinengine.routing.table import RoutingTable, strips
 
@@ -81,7 +81,7 @@ def plan_moves(changed: Iterable[Replaced]) -> Moves:
     pulls, drops = list[Pull](), list[Drop]()
     for hash_, before, after in changed:
         first = hash_ << U_BITS
-        for side in Side:
+        for side in PAIR:
             for lower, upper, had, wants in _overlay(before, after, side):
                 low, high = first + lower, first + upper
                 source = min(had)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges
-from joinengine.model.keys import HASH_BITS, U_BITS, U_ONE, Fragment, Mode, Placement, Side
+from joinengine.model.keys import HASH_BITS, PAIR, U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.routing.base_functions import Base, holders_of, placements
 from joinengine.routing.routes import BACKUP, BOTH, PROBE, Deliveries, Instances, storing
 from joinengine.routing.table_columns import Columns
@@ -159,7 +159,7 @@ class RoutingTable:
         listed = self.columns.hashes
         maybe = np.zeros(1 << _FILTER_BITS, bool)
         maybe[listed >> np.uint64(HASH_BITS - _FILTER_BITS)] = True
-        left, right = (self._compiled(side) for side in Side)
+        left, right = (self._compiled(side) for side in PAIR)
         return TableRouter(base, listed, maybe, (left, right))
 
     def _compiled(self, side: Side) -> Strips:

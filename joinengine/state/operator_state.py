@@ -110,7 +110,7 @@ class Clock:
     the limit of a side is beyond the one that was used, so a batch is due although no data comes.
     """
 
-    sides: tuple[SideClock, SideClock] = (SideClock(), SideClock())
+    sides: tuple[SideClock, ...] = (SideClock(), SideClock())
     watermark: float = -math.inf
     closed: float = -math.inf
     held_back: bool = False

@@ -213,9 +213,8 @@ def clock_to_json(clock: Clock) -> dict[str, Any]:
 
 def clock_from_json(plain: dict[str, Any]) -> Clock:
     """The inverse of `clock_to_json`."""
-    left, right = (SideClock(*map(_time_from_json, times)) for times in plain["sides"])
     return Clock(
-        sides=(left, right),
+        sides=tuple(SideClock(*map(_time_from_json, times)) for times in plain["sides"]),
         watermark=_time_from_json(plain["watermark"]),
         closed=_time_from_json(plain["closed"]),
         held_back=plain["held_back"],

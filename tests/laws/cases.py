@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
-from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.model.keys import PAIR, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import INT_MAX, INT_MIN, Sliding, Within, within
 from joinengine.state.wished import Relayout
 from tests.harness import Killed
@@ -87,7 +87,7 @@ def streams(draw, *, max_rows=30):
         nulls=draw(st.sampled_from([0.03, 0.6])),
     )
     return [
-        tuple(_tuples(drawn, seed, batch, side, counts[batch][side]) for side in Side)
+        tuple(_tuples(drawn, seed, batch, side, counts[batch][side]) for side in PAIR)
         for batch in range(len(counts))
     ]
 
@@ -202,7 +202,7 @@ def feed(query, batches, kills=(), before=lambda name: None):
 
 def everything(batches):
     """All tuples of each side."""
-    return [[row for batch in batches for row in batch[side]] for side in Side]
+    return [[row for batch in batches for row in batch[side]] for side in PAIR]
 
 
 def usable(batches, window):
@@ -248,7 +248,7 @@ def check_results(query, batches, window=None):
 def let_in(batches, asked):
     """The tuples that the filters let in."""
     return [
-        tuple([row for row in batch[side] if FILTERS[asked](side, row)] for side in Side)
+        tuple([row for row in batch[side] if FILTERS[asked](side, row)] for side in PAIR)
         for batch in batches
     ]
 
@@ -265,7 +265,7 @@ def model(batches, window, asked=(None, None)):
                 0 if window is None else row[2],
                 row[1],
             )
-            for side in Side
+            for side in PAIR
             for row in sides[side]
             if window is None or row[2] is not None
         ]
@@ -357,4 +357,4 @@ def placements(draw: st.DrawFn) -> Placement:
     fragments = tuple(
         Fragment(order[i % INSTANCES], edges[i], edges[i + 1]) for i in range(len(edges) - 1)
     )
-    return Placement(mode, fragments, draw(st.sampled_from(Side)), columns)
+    return Placement(mode, fragments, draw(st.sampled_from(PAIR)), columns)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from joinengine.driver.loop import Loop, Trigger
 from joinengine.model.errors import DamagedState
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 from joinengine.model.windows import within
 from joinengine.world.memory import MemoryWorld
 from tests.feeding import Inert
@@ -75,7 +75,7 @@ class Reading(InlineJobs):
     def route(self, frame, plan, start, end):
         self.fails(start)
         tuples = []
-        for side in Side:
+        for side in PAIR:
             first, last = (one.get(int(side), 0) for one in (start, end))
             tuples.append((int(side), rows(side, SIDES[side][first:last])))
             tuples += [(int(side), math.inf)] * (last == len(SIDES[side]))

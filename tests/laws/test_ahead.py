@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 from joinengine.model.windows import within
 from joinengine.world.world import Machine
 from tests.harness import InlineJobs, LocalQuery, two_way
@@ -60,9 +60,9 @@ def parted(batches, times_us, ahead_us):
     on_time, ahead = [], (Counter(), Counter())
     for number, batch in enumerate(batches):
         latest = times_us[min(number, len(times_us) - 1)] + ahead_us
-        early = [[row for row in batch[s] if row[2] is not None and row[2] > latest] for s in Side]
-        on_time.append(tuple([r for r in batch[s] if r not in early[s]] for s in Side))
-        for side in Side:
+        early = [[row for row in batch[s] if row[2] is not None and row[2] > latest] for s in PAIR]
+        on_time.append(tuple([r for r in batch[s] if r not in early[s]] for s in PAIR))
+        for side in PAIR:
             ahead[side].update(early[side])
     return on_time, ahead
 
@@ -112,10 +112,10 @@ def test_they_are_as_if_they_had_not_come(
             wanted = let_in(on_time, asked)
             assert query.output() == matched(*usable(wanted, window), window)
         counted = query.runner.manifest.totals.operators[0]["ahead_rows"]
-        aside = [query.refused(side) for side in Side]
+        aside = [query.refused(side) for side in PAIR]
         assert counted == sum(n for one in aside for row, n in one.items() if row[-1] == "ahead")
         _, ahead = parted(let_in(batches, asked), times_us, ahead_us)
-        for side in Side:
+        for side in PAIR:
             found = {row[:-1]: n for row, n in aside[side].items() if row[-1] == "ahead"}
             # A tuple without a key has that reason.
             assert found == {row: n for row, n in ahead[side].items() if row[0] is not None}

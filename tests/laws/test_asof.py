@@ -19,7 +19,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels import hashing, nearest
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Mode, Side
+from joinengine.model.keys import PAIR, Mode, Side
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
@@ -142,7 +142,7 @@ def test_each_left_tuple_has_its_nearest_once(
         query = local(folder, plan, layout, jobs=InlineJobs(twice=twice, **way), settings=settings)
         feed(query, batches, kills)
         query.finish(len(batches))
-        left, right = ([row for both in batches for row in both[side]] for side in Side)
+        left, right = ([row for both in batches for row in both[side]] for side in PAIR)
         wanted = nearest_pairs(left, right, how, direction, tolerance, strict)
         assert query.output() == wanted
         assert not query.state.shelves.state, "all is settled at the end"
@@ -235,7 +235,7 @@ def test_the_left_tuples_of_a_hot_key_are_shared_out_and_no_others(layout, many)
             modes.update(one.mode for one in table.placements.values())
             assert left_alone_is_divided(query.layout)
         query.finish(len(batches))
-        left, right = ([row for both in batches for row in both[side]] for side in Side)
+        left, right = ([row for both in batches for row in both[side]] for side in PAIR)
         assert modes[Mode.COPIED] or many is Side.RIGHT
         assert query.output() == nearest_pairs(left, right, "left", "backward", None, False)
 
@@ -257,7 +257,7 @@ def test_keys_that_share_a_hash_are_told_apart(direction, monkeypatch):
         query = local(folder, joined("hash", direction=direction), "hash")
         feed(query, batches)
         query.finish(len(batches))
-        left, right = ([row for both in batches for row in both[side]] for side in Side)
+        left, right = ([row for both in batches for row in both[side]] for side in PAIR)
         assert query.output() == nearest_pairs(left, right, "left", direction, None, False)
 
 

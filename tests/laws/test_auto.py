@@ -21,7 +21,7 @@ from joinengine.layouts import Auto, Mnrt
 from joinengine.layouts.auto import LISTED_PART, Unasked, _listing
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Mode, Side
+from joinengine.model.keys import PAIR, Mode, Side
 from joinengine.routing.table import RoutingTable
 from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
 from tests.laws.cases import feed, matched, relaxed
@@ -316,7 +316,7 @@ def test_grids_join_exactly(seed, instances, tmp_path_factory):
                 (hot if rng.random() < 0.8 else int(rng.integers(30)), next(serial), batch)
                 for _ in range(60)
             ]
-            for _ in Side
+            for _ in PAIR
         ]
         batches.append(tuple(sides))
     choice = Auto(imbalance=0.0, min_gain=0.0, intervals=1, payback=0.0, most_moved=1.0)
@@ -324,7 +324,7 @@ def test_grids_join_exactly(seed, instances, tmp_path_factory):
         tmp_path_factory.mktemp("grid"), two_way(None, instances), "auto", choice=choice
     )
     feed(query, batches)
-    everything = [[row for one in batches for row in one[side]] for side in Side]
+    everything = [[row for one in batches for row in one[side]] for side in PAIR]
     expected = matched(*everything, None)
     assert expected
     assert query.output() == expected

@@ -27,7 +27,7 @@ from joinengine.kernels.hashing import key_hash, make_words
 from joinengine.layouts import LAYOUTS, Hash
 from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.routing.base_functions import BASES
 from joinengine.state.wished import Relayout
@@ -51,13 +51,13 @@ ANYWHERE = [name for name, choice in LAYOUTS.items() if choice.serves_theta]
 def batches(seed, n=5, most=25, keys=30):
     """Both sides' hot values wander; values are spread so that bands reach some of them."""
     rng = random.Random(seed)
-    return filled(seed, [[rng.choice([0, most // 2, most]) for _ in Side] for _ in range(n)], keys)
+    return filled(seed, [[rng.choice([0, most // 2, most]) for _ in PAIR] for _ in range(n)], keys)
 
 
 def filled(seed, counts, keys=30):
     """As many tuples as `counts` says by batch and side, each from the seed and its number."""
     return [
-        tuple(_values(seed, batch, side, counts[batch][side], keys) for side in Side)
+        tuple(_values(seed, batch, side, counts[batch][side], keys) for side in PAIR)
         for batch in range(len(counts))
     ]
 

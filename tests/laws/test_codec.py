@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from joinengine.driver.settings import Settings
 from joinengine.exchange.route import RoutePlan
 from joinengine.layouts import LAYOUTS
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import tumbling, within
 from joinengine.operators.base import OperatorTask
 from joinengine.state.wished import Relayout
@@ -146,9 +146,9 @@ arrays = st.builds(
         choice=small | others,
         perhaps=st.none() | small | others,
         mode=st.sampled_from(Mode),
-        side=st.sampled_from(Side),
+        side=st.sampled_from(PAIR),
         by_place=st.dictionaries(
-            st.tuples(st.integers(), st.sampled_from(Side)), st.lists(small).map(tuple)
+            st.tuples(st.integers(), st.sampled_from(PAIR)), st.lists(small).map(tuple)
         ),
         by_name=st.dictionaries(st.text(), st.integers()),
         names=st.sets(st.tuples(st.text(), st.integers())),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import KeyCounts, summarise
 from joinengine.kernels.probing import distinct, rows_among
-from joinengine.model.keys import U_BITS, U_ONE, Mode, Placement, Side
+from joinengine.model.keys import PAIR, U_BITS, U_ONE, Mode, Placement
 from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.routing.routes import BACKUP, BOTH, PROBE
 from joinengine.routing.table import RoutingTable, strips
@@ -43,7 +43,7 @@ def test_columns_say_what_placements_say(table):
 
 
 @many
-@given(tables, st.sampled_from(Side))
+@given(tables, st.sampled_from(PAIR))
 def test_a_router_has_the_strips_of_all_keys_in_order(table, side):
     found = table.router(Modulo(INSTANCES)).sides[side]
     words, targets = [], []
@@ -75,7 +75,7 @@ def test_loads_follow_the_placements_of_keys(table, others, backed):
         (i, side, hash_, 10 - 6 * side, 20)
         for hash_ in keys
         for i in places[hash_].holders
-        for side in Side
+        for side in PAIR
     ]
     counts = (
         KeyCounts(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
@@ -92,7 +92,7 @@ def test_loads_follow_the_placements_of_keys(table, others, backed):
         placement, homes = places[hash_], len(places[hash_].homes)
         copied = placement.split_side.other if placement.mode is Mode.COPIED else None
         lines = placement.rows, placement.columns
-        for side in Side:
+        for side in PAIR:
             times = 1 if side == copied else homes + len(placement.backups)
             times = lines[side] if placement.mode is Mode.GRID else times
             assert interval.arrived[side, column] == (10 - 6 * side) * times

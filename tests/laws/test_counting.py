@@ -21,7 +21,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.probing import Needles
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import KeyBased
-from joinengine.model.keys import U_BITS, Mode, Side
+from joinengine.model.keys import PAIR, U_BITS, Mode, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import BACKUP, only
 from joinengine.state.run import RunStore
@@ -89,14 +89,14 @@ def check(query, seen):
         candidates = np.unique(np.concatenate([listed, *(one.loaded for one in moved)]))
     told = Counter()
     for column, hash_ in enumerate(interval.hashes.tolist()):
-        for side in Side:
+        for side in PAIR:
             told[side, hash_] = int(interval.held[side, column])
     for hash_ in candidates.tolist():
-        for side in Side:
+        for side in PAIR:
             assert told[side, hash_] == true[side, hash_], (side, hash_)
     if isinstance(layout, KeyBased) and whole:
         loads = gather_loads(history, layout.table, layout.base)
-        expected = [sum(true[side, hash_] for side in Side) for hash_ in loads.hashes.tolist()]
+        expected = [sum(true[side, hash_] for side in PAIR) for hash_ in loads.hashes.tolist()]
         assert loads.held.tolist() == expected
     return len(candidates)
 
@@ -165,7 +165,7 @@ def test_state_that_has_expired_is_not_told(seen, tmp_path):
     query.run_tuples(0, [(0, i, 0) for i in range(50)], [(0, 100 + i, 0) for i in range(50)])
     for number in (1, 2):
         time = 1000 * number
-        tuples = [[(5, time + 10 * side + i, time) for i in range(8)] for side in Side]
+        tuples = [[(5, time + 10 * side + i, time) for i in range(8)] for side in PAIR]
         query.run_tuples(number, *tuples)
     check(query, seen)
     history = [one for *_, one in seen]

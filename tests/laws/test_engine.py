@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import within
 from joinengine.state.operator_state import STATE
 from tests.harness import InlineJobs, LocalQuery, two_way
@@ -46,7 +46,7 @@ from tests.reference.nested_loop import nested_loop
 def check_refused(query, batches, window, late, output):
     """Each tuple is joined or aside, once; those aside say why."""
     sides, reasons = [], Counter()
-    for side in Side:
+    for side in PAIR:
         given_ = Counter(row for batch in batches for row in batch[side])
         needed = (0,) if window is None else (0, 2)
         refused = query.refused(side)

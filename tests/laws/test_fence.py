@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from tests.reference.fence import BUGS, Disk, Driver, Failed, Stopped
 
 STEPS = (
@@ -75,7 +75,7 @@ def check(disk):
     """The law."""
     logged = disk.logged()
     assert Counter(logged) == Counter(disk.folder)
-    left, right = ([item for item in disk.folder if item[0] is side] for side in Side)
+    left, right = ([item for item in disk.folder if item[0] is side] for side in PAIR)
     visible = Counter(pair for pairs in disk.visible.values() for pair in pairs)
     assert visible == Counter(product(left, right))
     assert disk.runs()
@@ -86,7 +86,7 @@ moves = st.tuples(
     st.integers(0, DRIVERS - 1),
     st.sampled_from(STEPS),
     st.integers(1, 4),
-    st.sampled_from(Side),
+    st.sampled_from(PAIR),
     st.booleans(),
 )
 
@@ -104,7 +104,7 @@ def schedules(seed):
             rng.randrange(DRIVERS),
             rng.choice(STEPS),
             rng.choice([1, 1, 2, 4]),
-            rng.choice(list(Side)),
+            rng.choice(list(PAIR)),
             rng.random() < 0.5,
         )
         for _ in range(rng.randrange(2, 13))

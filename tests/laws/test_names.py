@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamAggregate, StreamJoin, equi, top, tumbling, windows
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from tests.harness import LEFT, RIGHT, LocalQuery, rows
@@ -49,7 +49,7 @@ class Named(LocalQuery):
     def run_tuples(self, batch, left, right, map_tasks=2):
         named = [
             rows(side, tuples).rename_columns(names)
-            for side, tuples, names in zip(Side, (left, right), self.names, strict=False)
+            for side, tuples, names in zip(PAIR, (left, right), self.names, strict=False)
         ]
         self.run(batch, [list(enumerate(named[: len(self.query.sources)]))])
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.model.keys import PAIR, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import within
 from tests.laws.cases import INSTANCES, placements
 from tests.reference.nested_loop import nested_loop
@@ -43,7 +43,7 @@ def streams(draw: st.DrawFn) -> list[list[Row]]:
     batches = []
     for batch in range(draw(st.integers(1, 6))):
         drawn = st.tuples(
-            st.sampled_from(Side),
+            st.sampled_from(PAIR),
             st.none() | st.integers(0, KEYS - 1),
             st.integers(0, U_ONE - 1),
             st.integers(-4, 4),
@@ -100,7 +100,7 @@ def deliver_all(disk, batches, window, plans, kills):
 
 def on_time_rows(batches, window):
     """The tuples at or above the watermark of their batch, by the definition of the watermark."""
-    kept, newest, watermark = [], {side: NEVER for side in Side}, NEVER
+    kept, newest, watermark = [], {side: NEVER for side in PAIR}, NEVER
     for rows in batches:
         kept += [row for row in rows if row.key is not None and row.time >= watermark]
         for row in rows:
@@ -111,7 +111,7 @@ def on_time_rows(batches, window):
 
 
 def expected(rows, window):
-    left, right = ([row for row in rows if row.side is side] for side in Side)
+    left, right = ([row for row in rows if row.side is side] for side in PAIR)
     return nested_loop(left, right, lambda a, b: matches(window, a, b))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
-from joinengine.model.keys import U_ONE, Side
+from joinengine.model.keys import PAIR, U_ONE
 from joinengine.model.windows import within
 from joinengine.routing.base_functions import BASES
 from joinengine.routing.routes import PROBE, STORE
@@ -189,7 +189,7 @@ def test_meet_once(layout, stored, probing, instances):
     if layout == "bi-k":
         instances = max(instances, 2 * choice.subgroups(instances))
     router = choice.start(instances).router()
-    for side in Side:
+    for side in PAIR:
         first, second = (
             make_words(*(np.array(column, np.uint64) for column in zip(*rows, strict=True)))
             for rows in (stored, probing)
@@ -242,7 +242,7 @@ def test_a_key_that_has_cooled_is_no_longer_looked_for_where_it_was_hot(layout, 
     for number in range(12):
         hot = 1 if number < 3 else 2
         keys = [hot] * 80 + [1 if hot == 2 else 3] * 2 + list(range(10, 200))
-        left, right = ([(key, next(serial), 100 * number) for key in keys] for _ in Side)
+        left, right = ([(key, next(serial), 100 * number) for key in keys] for _ in PAIR)
         query.run_tuples(number, left, right)
         sides[0].extend(left), sides[1].extend(right)
         layout_now = query.state.layouts.newest.layout

@@ -13,7 +13,7 @@ import pytest
 from joinengine.driver import step
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
 from joinengine.state import run
@@ -288,7 +288,7 @@ def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkey
         query.run_tuples(number, *batches[number], map_tasks=tasks)
     found = counted(monkeypatch)
     frame = [
-        [(side, rows(side, batches[5][side][task::tasks])) for side in Side]
+        [(side, rows(side, batches[5][side][task::tasks])) for side in PAIR]
         for task in range(tasks)
     ]
     query.runner.take(frame, Handed("q", 5, ""), dict)

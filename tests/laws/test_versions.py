@@ -14,7 +14,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.versions import MOST_VERSIONS, AnyRouter, VersionedRouter
-from joinengine.model.keys import U_ONE, Side
+from joinengine.model.keys import PAIR, U_ONE
 from joinengine.model.windows import within
 from joinengine.routing.routes import BACKUP, PROBE, STORE, probe_flag
 from joinengine.state.wished import Relayout
@@ -57,7 +57,7 @@ words = st.lists(
     versions=st.lists(
         st.tuples(st.sampled_from(list(LAYOUTS)), st.integers(4, 11)), min_size=2, max_size=9
     ),
-    side=st.sampled_from(list(Side)),
+    side=st.sampled_from(list(PAIR)),
 )
 def test_a_tuple_reaches_an_instance_once_with_the_flags_of_all_versions(rows, versions, side):
     routers = [CHOICES[name].start(n).router() for name, n in versions]

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from joinengine.model.keys import U_ONE, Mode, Placement, Side
+from joinengine.model.keys import PAIR, U_ONE, Mode, Placement, Side
 from joinengine.model.windows import Within
 
 NEVER = -math.inf
@@ -147,7 +147,7 @@ def probes(placement: Placement, side: Side, u: int) -> set[int]:
 def plan_moves(old: Layout, new: Layout, keys: Iterable[int]) -> Moves:
     """The moves that turn the state of `old` into the state of `new`, slice by slice."""
     pulls, drops = [], []
-    for key, side in itertools.product(sorted(set(keys)), Side):
+    for key, side in itertools.product(sorted(set(keys)), PAIR):
         before, after = old.place(key), new.place(key)
         cuts = sorted({0, U_ONE} | _cuts(before) | _cuts(after))
         for lower, upper in itertools.pairwise(cuts):
@@ -219,7 +219,7 @@ class Engine:
         for run in runs:
             state[run.version, run.side] += self._live(run)
         pairs = list[tuple[Row, Row]]()
-        for side in Side:
+        for side in PAIR:
             arrived = [row for row in rows if row.side is side]
             for layout in last.layouts:
                 for row in arrived:
@@ -240,7 +240,7 @@ class Engine:
                 ours = run.version == newest
                 gone = [piece for piece, where in last.moves.drops if ours and where == instance]
                 runs.append(replace(run, exclusions=run.exclusions + tuple(gone)))
-        for side in Side:
+        for side in PAIR:
             pulled = [
                 row
                 for piece, source, target in last.moves.pulls
@@ -272,7 +272,7 @@ class Engine:
     def _next(
         self, last: Manifest, batch: int, rows: Sequence[Row], runs: list[Run], results: int
     ) -> Manifest:
-        times = [[row.time for row in rows if row.side is side] for side in Side]
+        times = [[row.time for row in rows if row.side is side] for side in PAIR]
         newest = tuple(max([seen, *new]) for seen, new in zip(last.newest, times, strict=True))
         watermark = last.watermark
         if self.within is not None:

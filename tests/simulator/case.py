@@ -9,7 +9,7 @@ from joinengine.api.column_checks import JOIN_TYPES
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS, choose
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.state.wished import Relayout
 from tests.harness import two_way
@@ -41,7 +41,7 @@ FROM_FILES = (3,)
 #: Seeds, modulo 11, in which something follows the join.
 FOLLOWED = {7: Program.CHAIN, 9: Program.AGGREGATE}
 #: Seeds, modulo 8: the sides that Spark hands over in micro-batches.
-HANDED = {0: (Side.RIGHT,), 2: tuple(Side), 3: (Side.RIGHT,), 4: (Side.LEFT,), 6: (Side.RIGHT,)}
+HANDED = {0: (Side.RIGHT,), 2: PAIR, 3: (Side.RIGHT,), 4: (Side.LEFT,), 6: (Side.RIGHT,)}
 #: Seeds, modulo 5, whose results become visible together, and modulo 6, that lose an instance.
 HELD, LOSING = (4,), (4,)
 
@@ -100,7 +100,7 @@ class Case:
             how=how,
             window=window,
             exchange=rng.choice(list(ExchangeKind)),
-            tuples=tuple(_tuples(rng, side) for side in Side),
+            tuples=tuple(_tuples(rng, side) for side in PAIR),
             schedule=schedule,
             lazy=rng.random() < 0.3,
             faults=tuple(kinds),

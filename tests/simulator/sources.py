@@ -12,7 +12,7 @@ import threading
 from contextlib import ExitStack
 from unittest.mock import patch
 
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 from joinengine.sources import feeds, sourcelog
 from joinengine.sources.feeds import FolderFeed
 from joinengine.sources.positions import Logged
@@ -52,7 +52,7 @@ class Writer:
         self._disk = disk
         self._left = [
             (side, number, groups)
-            for side in Side
+            for side in PAIR
             for number, groups in enumerate(case.files[side])
             if side not in case.handed
         ]
@@ -105,7 +105,7 @@ def open_feeds(world, checkpoint, generation):
             ROWS_PER_INTERVAL,
             SourceLog(checkpoint.sources.at(str(int(side))), generation),
         )
-        for side in Side
+        for side in PAIR
     ]
 
 

@@ -23,7 +23,7 @@ from joinengine.model.errors import (
     JoinEngineError,
     TakenOver,
 )
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 from joinengine.operators import Join
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.sinks import STAGING, ParquetSink
@@ -85,7 +85,7 @@ class Trial:
         if self.case.files is not None:  # positions then count row groups
             self.sizes = [
                 size if side in self.case.handed else sum(map(len, files))
-                for side, size, files in zip(Side, self.sizes, self.case.files, strict=True)
+                for side, size, files in zip(PAIR, self.sizes, self.case.files, strict=True)
             ]
         self.reported = {}
         self.named = frozenset()
@@ -206,7 +206,7 @@ class Trial:
         handed, rng = self.case.handed, self.scheduler.rng
         feeds = feeds or [sources.Tuples(size, rng) for size in self.sizes]
         own = {
-            int(side): feed for side, feed in zip(Side, feeds, strict=True) if side not in handed
+            int(side): feed for side, feed in zip(PAIR, feeds, strict=True) if side not in handed
         }
         trigger, spark = Trigger(finite=self.writer is None), None
         if handed:
@@ -258,7 +258,7 @@ class Trial:
         """How far each side is read, by a position and the end of the last micro-batch."""
         return [
             handed_end[side] if side in self.case.handed else position.get(int(side), 0)
-            for side in Side
+            for side in PAIR
         ]
 
     def _brought(self, feeds, runner, logs, batch, start, end):
@@ -268,12 +268,12 @@ class Trial:
         """
         handed_end = self._handed_end(runner.manifest) if batch is None else logs.end(batch)
         whole = self._reach(end, handed_end) == self.sizes
-        new = [self._tuples(feeds, side, logs, batch, start, end) for side in Side]
+        new = [self._tuples(feeds, side, logs, batch, start, end) for side in PAIR]
         tasks = [
-            [(int(side), rows(side, new[side][task::2])) for side in Side] for task in range(2)
+            [(int(side), rows(side, new[side][task::2])) for side in PAIR] for task in range(2)
         ]
         if whole:
-            tasks[0] += [(int(side), math.inf) for side in Side]
+            tasks[0] += [(int(side), math.inf) for side in PAIR]
         return tasks
 
     def _tuples(self, feeds, side, logs, batch, start, end):

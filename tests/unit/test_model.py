@@ -20,7 +20,7 @@ from joinengine.model.errors import (
     TakenOver,
     taken_over,
 )
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import INT_MAX, INT_MIN
 
 
@@ -84,7 +84,7 @@ def test_without_a_bound_one_side_never_leaves():
     assert later.last_partners(Side.RIGHT, times).tolist() == [-2_000_000, -1_999_995]
     assert earlier.last_partners(Side.LEFT, 0) == -3_000_000
     assert earlier.last_partners(Side.RIGHT, 0) == INT_MAX
-    assert (later.endless, earlier.endless) == tuple(Side)
+    assert (later.endless, earlier.endless) == PAIR
     assert later.span_us is earlier.span_us is None
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from joinengine.kernels.hashing import make_words
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
+from joinengine.model.keys import PAIR, U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.operators.rehoming import Rehoming
 from joinengine.operators.unbacked import unbacked_keys
 from joinengine.routing import table as routing
@@ -39,7 +39,7 @@ def words_of(rows):
     return make_words(hashes, np.array([u for _, u in rows], np.uint64))
 
 
-@given(bases, tables, tuples, st.sampled_from(Side))
+@given(bases, tables, tuples, st.sampled_from(PAIR))
 def test_router_delivers_what_the_placement_says(base, table, rows, side):
     deliveries = table.router(base).route(side, words_of(rows))
     found = defaultdict(set)
@@ -66,7 +66,7 @@ def test_moves_turn_one_table_into_the_other(base, old, new, rows):
     moves = plan_moves(replaced(old, new, base))
     for hash_, u in rows:
         word = hash_ << U_BITS | u
-        for side in Side:
+        for side in PAIR:
             before = protocol.stores(old.place(hash_, base), side, u)
             held = set(before)
             for pull in moves.pulls:

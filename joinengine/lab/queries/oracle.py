@@ -16,7 +16,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from joinengine.model.conditions import Band, Predicate, equality
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import WINDOW_START, JoinType, OutputColumn
 from joinengine.model.windows import Sliding
 from joinengine.operators import Join
@@ -40,7 +40,7 @@ def join_sql(join: Join) -> str:
 
     It is true of tuples that are on time: which tuples are late depends on the batches.
     """
-    left, right = (_side(join, side) for side in Side)
+    left, right = (_side(join, side) for side in PAIR)
     columns = ", ".join(f"{_shown(join, column)} as c{i}" for i, column in enumerate(join.output))
     conditions = " and ".join(_conditions(join)) or "true"
     return f"select {columns} from ({left}) l {_KINDS[join.how]} ({right}) r on {conditions}"

@@ -132,7 +132,7 @@ class Folders(Query):
                 numbered(join, side),
                 one.tuples(spark, join.schemas[side], numbered(join, side)),
             )
-            for side, (_, one) in zip(keys.Side, self._sides, strict=True)
+            for side, (_, one) in zip(keys.PAIR, self._sides, strict=True)
         }
         # Messages may come at any time: what DuckDB has made of them is not kept.
         files = [] if self._has_topics else [f for _, one in self._sides for f in find(str(one))]

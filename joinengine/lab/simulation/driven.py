@@ -24,7 +24,7 @@ from joinengine.lab.simulation.simulated_tasks import SimulatedJobs
 from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import equi
-from joinengine.model.keys import HASH_BITS, U_ONE, Fragment, Mode, Placement, Side
+from joinengine.model.keys import HASH_BITS, PAIR, U_ONE, Fragment, Mode, Placement
 from joinengine.model.query import FromSource, JoinType, OutputColumn
 from joinengine.model.windows import within
 from joinengine.operators import Join
@@ -57,7 +57,7 @@ def query_of(instances: int, window: int = WINDOW) -> QuerySpec:
         schemas=(left, right),
         output=tuple(
             OutputColumn(name, side, name)
-            for side, schema in zip(Side, (left, right), strict=True)
+            for side, schema in zip(PAIR, (left, right), strict=True)
             for name in schema.names
         ),
         instances=instances,

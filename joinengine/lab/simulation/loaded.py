@@ -33,7 +33,7 @@ from joinengine.kernels.hashing import Words
 from joinengine.lab.simulation.planning import Other, Sizes, counts_of, probe_copies
 from joinengine.lab.simulation.simulated_tasks import SimulatedJobs, Worked
 from joinengine.layouts.key_based import KeyBased
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class LoadedJobs(SimulatedJobs):
 def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints) -> KeyCounts:
     """As `counting.count_keys`: (K,) keys of the instance -> the counts that it reports."""
     chosen = np.isin(hashes, asked.listed)
-    for side in Side:
+    for side in PAIR:
         heavy = np.flatnonzero(stored[side] * HEAVY_PART > stored[side].sum())
         if not asked.whole:
             if asked.sparing:
@@ -145,7 +145,7 @@ def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints
         chosen[heavy] = True
     told = chosen | np.isin(hashes, asked.recent)
     parts = list[KeyCounts]()
-    for side in Side:
+    for side in PAIR:
         arrived = np.where(chosen, stored[side], 0)
         rows = np.flatnonzero(told & ((arrived > 0) | (held[side] > 0)))
         where = np.full(len(rows), instance), np.full(len(rows), int(side))

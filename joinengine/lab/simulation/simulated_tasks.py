@@ -22,7 +22,7 @@ from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver.jobs import Jobs, OneProcess
 from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.route import RoutePlan
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.operators.hot import MOST_NAMED
 from joinengine.state.manifest import Position
@@ -122,7 +122,7 @@ class SimulatedJobs(OneProcess, Jobs):
         newest = BATCH_US * (plan.batch + 1) - 1
         sides = [-(-rows // self.tasks) for rows in self.routed_rows()]
         report = RouteReport(task, sum(sides), seconds={"read": 0.1, "route": 0.1, "exchange": 0.1})
-        for side, rows in zip(Side, sides, strict=True):
+        for side, rows in zip(PAIR, sides, strict=True):
             bounds = np.linspace(0, rows, receivers + 1).astype(np.int64)
             name = f"block-0-{side.value}-{plan.batch:08d}{task:04d}.arrow"
             report.blocks.append(Block(0, side, "" if shuffled else name, (bounds,)))
@@ -142,7 +142,7 @@ class SimulatedJobs(OneProcess, Jobs):
             one: None if header.counted is None else header.counted[one] for one in header.hosted
         }
         worked = {one: self.worked(one, asked[one]) for one in header.hosted}
-        for side in Side:
+        for side in PAIR:
             name = f"run-{header.batch:08d}-{header.operator}-{side.value}-{header.task}.arrow"
             name = tagged(header.generation, name)
             parts = 0

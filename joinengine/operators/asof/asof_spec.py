@@ -18,7 +18,7 @@ from joinengine.kernels.hashing import key_hash
 from joinengine.kernels.probing import Ints
 from joinengine.model.columns import compared_fields, name_beside
 from joinengine.model.conditions import AsOf, Direction, Predicate
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import ID, Input, JoinType, OutputColumn, output_schema
 from joinengine.model.windows import INT_MAX, plus_held
 from joinengine.state.run_file import Page
@@ -84,7 +84,7 @@ class AsOfSpec:
     @cached_property
     def carried(self) -> tuple[pa.Schema, pa.Schema]:
         """Per side the columns with which a tuple travels and waits; of right ones also numbers."""
-        left, right = (self._needed(side) for side in Side)
+        left, right = (self._needed(side) for side in PAIR)
         number = pa.field(name_beside(self.schemas[Side.RIGHT].names, ID), pa.uint64())
         return pa.schema(left), pa.schema([*right, number])
 

@@ -40,7 +40,7 @@ from joinengine.kernels.probing import (
     sort_order,
 )
 from joinengine.model.conditions import Direction
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import JoinType
 from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
 from joinengine.operators.base import OperatorTask
@@ -118,9 +118,9 @@ class _Worker:
         desk, self._done = self._desk, []
         with desk.at(instance) as here:
             with desk.timed("open"):
-                lefts, rights = (self._spines.at(instance, side) for side in Side)
+                lefts, rights = (self._spines.at(instance, side) for side in PAIR)
             with desk.timed("exchange"):
-                arrived = [self._arrived(instance, side, here) for side in Side]
+                arrived = [self._arrived(instance, side, here) for side in PAIR]
             left, right = arrived
             kept = self._stored(instance, Side.RIGHT, right)
             if self._spec.waits:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from joinengine.exchange.roles import Admission, Matchless
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe, describe_about
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import JoinType
 from joinengine.model.texts import condition_text, counted, size_text
 from joinengine.model.windows import Sliding
@@ -157,7 +157,7 @@ class Join(JoinSpec, Operator):
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines(self.instances)),
-            *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
+            *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in PAIR),
             *self._cap_line(),
             *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
         ]
@@ -228,10 +228,10 @@ class Join(JoinSpec, Operator):
     @override
     def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
         """The sum over the sides; unknown if it is for one of them, and without a window."""
-        rows = [self._rows_at_fullest(side, rates) for side in Side]
+        rows = [self._rows_at_fullest(side, rates) for side in PAIR]
         if any(one is None for one in rows):
             return None
-        sizes = [n * rates[side].copy_bytes for side, n in zip(Side, rows, strict=True) if n]
+        sizes = [n * rates[side].copy_bytes for side, n in zip(PAIR, rows, strict=True) if n]
         return sum(n or 0.0 for n in rows), sum(sizes)
 
     def _rows_at_fullest(self, side: Side, rates: Mapping[Side, Flow]) -> float | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from joinengine.exchange.keying import Keying, scales_of
 from joinengine.model.columns import compared_fields, name_beside
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import (
     ID,
     Input,
@@ -101,14 +101,14 @@ class JoinSpec:
 
     @cached_property
     def _carried(self) -> tuple[pa.Schema, pa.Schema]:
-        left, right = (self._with_id(side, self._shown(side)) for side in Side)
+        left, right = (self._with_id(side, self._shown(side)) for side in PAIR)
         return left, right
 
     @cached_property
     def _stored(self) -> tuple[pa.Schema, pa.Schema]:
         if self.makes_pairs:
             return self._carried
-        left, right = (self._with_id(side, self._asked(side)) for side in Side)
+        left, right = (self._with_id(side, self._asked(side)) for side in PAIR)
         return left, right
 
     def _shown(self, side: Side) -> set[str]:

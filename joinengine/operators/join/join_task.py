@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.seating import Seats, group_seated, row_bounds, seated_order
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in, texts_of_team
@@ -104,7 +104,7 @@ class _Worker:
         marker = None if self._watchers is None else self._watchers.marker
         self._prober = Prober(spec, task, Matcher(spec, desk.results, marker, self._timed))
         table = spec.table
-        self._sides = tuple(Side) if table is None else (table, table.other)
+        self._sides = PAIR if table is None else (table, table.other)
         window = spec.window
         span = None if window is None else window.span_us
         with self._timed("move"):
@@ -129,7 +129,7 @@ class _Worker:
             with self._timed("open"):
                 kept = {
                     side: _Kept(self._spines.of_team(team, side), [[] for _ in team])
-                    for side in Side
+                    for side in PAIR
                 }
             self._prober.begin(len(team))
             self._judge(team, here)
@@ -153,10 +153,10 @@ class _Worker:
                             strict=True,
                         )
                     ]
-                    for side in Side
+                    for side in PAIR
                 ]
             with self._timed("count"):
-                self._count_keys(team, [kept[side].homed for side in Side], after)
+                self._count_keys(team, [kept[side].homed for side in PAIR], after)
             counts = self._prober.counts.T.tolist()
             for seat, (instance, one) in enumerate(zip(team, here, strict=True)):
                 one.probed, one.candidates, made = counts[seat]
@@ -237,20 +237,20 @@ class _Worker:
         newest = self._task.stored.versions[0]
         held = [
             [[one for one in spine if one.run.version == newest] for spine in spines[side]]
-            for side in Side
+            for side in PAIR
         ]
         if len(team) == 1:
-            alone = [held[side][0] for side in Side]
-            words = [_joined([some for some, _ in homed[side]]) for side in Side]
+            alone = [held[side][0] for side in PAIR]
+            words = [_joined([some for some, _ in homed[side]]) for side in PAIR]
             texts = texts_in(self._keying, alone)
             named = named_in(self._task.header.levels, self._keying, alone)
             self._desk.count_keys(team[0], words, alone, texts, named, self._prober.done)
             return
-        stored = [group_seated(*_joined_seats(homed[side])) for side in Side]
+        stored = [group_seated(*_joined_seats(homed[side])) for side in PAIR]
         told = texts_of_team(self._keying, stored, held)
         sheets = list[Sequence[Sheet]]()
         if self._task.header.counted is not None:
-            sheets = [sheets_of(held[side]) for side in Side]
+            sheets = [sheets_of(held[side]) for side in PAIR]
         self._desk.count_keys_of_team(team, stored, sheets, told, self._prober.done)
 
     def _unbacked(self, instance: int, spines: Iterable[Sequence[OpenRun]]) -> int:

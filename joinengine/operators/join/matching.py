@@ -25,7 +25,7 @@ from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.conditions import Distance
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import CHANGE, WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
 from joinengine.operators.join import grids
@@ -214,10 +214,10 @@ class Matcher:
 
     def _change(self, pairs: Pairs) -> pa.Array:
         """Whether each pair comes or goes: it goes if one of its tuples does."""
-        columns = (pairs.columns[side].column(self._spec.changes) for side in Side)
+        columns = (pairs.columns[side].column(self._spec.changes) for side in PAIR)
         left, right = (
             column.take(pa.array(pairs.at[side])).cast(pa.int64())
-            for side, column in zip(Side, columns, strict=True)
+            for side, column in zip(PAIR, columns, strict=True)
         )
         return pc.multiply(left, right)
 
