@@ -22,7 +22,7 @@ from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import FromSource, JoinType
-from joinengine.operators import Join
+from joinengine.operators import Join, MultiwayJoin
 from joinengine.operators.base import QuerySpec
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.merging import MergeReport, MergeTask, merge
@@ -291,7 +291,7 @@ class LocalQuery:
         self.held = [
             check_places(state, self._opened, expires=operator.window is not None)
             for operator, state in zip(self.query.operators, states, strict=True)
-            if isinstance(operator, Join)
+            if isinstance(operator, (Join, MultiwayJoin))
         ]
 
     def run_tuples(self, batch, left, right, map_tasks=2):

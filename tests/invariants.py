@@ -41,7 +41,7 @@ def check_places(state, store, *, expires):
         holders = np.concatenate(
             [np.full(len(rows), instance, np.uint16) for instance, _, rows in parts]
         )
-        if _stand_at_homes(routers[version], side, words, holders):
+        if _stand_at_homes(routers[version], side.routed, words, holders):
             tuples += len(np.unique(words))
         else:
             contents = [
@@ -51,7 +51,7 @@ def check_places(state, store, *, expires):
                 for row in rows.tolist()
             ]
             tuples += _check_each(
-                routers[version], side, words.tolist(), holders.tolist(), contents, expires
+                routers[version], side.routed, words.tolist(), holders.tolist(), contents, expires
             )
     return tuples
 

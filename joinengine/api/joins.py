@@ -26,6 +26,7 @@ from joinengine.api.column_checks import (
 from joinengine.api.latest import Latest
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
+from joinengine.model.arguments import check_truth
 from joinengine.model.columns import refuse_doubles
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
@@ -78,6 +79,9 @@ class StreamJoin(StreamQuery):
     `changes`: the name of a column of both sides that is +1 if a row comes, and -1 if it goes. The
     results have it too, at the end: -1 takes back a result of +1. For inner joins.
 
+    `multiway`: whether this join and those that it reads may become one operator, where all are
+    inner joins on one key.
+
     Raises InvalidRequest for arguments that cannot be served, before anything runs.
     """
 
@@ -99,6 +103,7 @@ class StreamJoin(StreamQuery):
         instances: int | None = None,
         max_pairs_per_key: int | None = None,
         changes: str | None = None,
+        multiway: bool = True,
     ) -> None:
         if isinstance(left, Latest):
             raise InvalidRequest("latest: it is the right side of a join; swap the sides")
@@ -134,6 +139,7 @@ class StreamJoin(StreamQuery):
             within = checks.kept(keep, within, self._sides)
         checks.check_kind(within)
         self._window = self._timed(within, where)
+        self._is_apart = not check_truth(multiway, "multiway")
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
         self._is_selected = select is not None
         self._changes = None if changes is None else self._told_by(changes, exact=exact)

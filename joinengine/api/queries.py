@@ -20,6 +20,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.habits import QUERY, not_there
 from joinengine.model.spelling import printed_lines
 from joinengine.operators.base import QuerySpec
+from joinengine.operators.multiway.chains import Planned, with_multiway
 from joinengine.reporting.explain import explain
 from joinengine.reporting.notebook import operators_html, page_part
 from joinengine.spark.query.frame_sinks import Transform
@@ -34,6 +35,7 @@ class StreamQuery:
 
     _choice: LayoutChoice
     _is_sized: bool
+    _is_apart: bool = False
     _transform: Transform | None = None
     _made_of: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -76,8 +78,7 @@ class StreamQuery:
 
     def _repr_html_(self) -> str:
         """The query for a notebook: sides, conditions, windows, layouts, when tuples leave."""
-        choices = [join._choice for join in self._flat()[0]]
-        return page_part(type(self).__name__, operators_html(self.query(), choices))
+        return page_part(type(self).__name__, operators_html(*self._planned()))
 
     @property
     def schema(self) -> Any:
@@ -89,17 +90,20 @@ class StreamQuery:
         """A writer, which chooses the sink and starts the query."""
         return JoinWriter(self._resolved(), of=repr(self))
 
-    def _resolved(self) -> ResolvedJoin:
-        joins, sources = self._flat()
+    def _resolved(self, *, as_written: bool = False) -> ResolvedJoin:
+        """What a start needs; `as_written`: without multiway joins."""
+        sources = self._flat()[1]
+        planned = self._as_written() if as_written else self._planned()
         first = next(source for source in sources if not checks.is_table(source))
         return ResolvedJoin(
             spark=first.sparkSession if isinstance(first, DataFrame) else first.spark,
-            query=self.query(),
-            choices=[join._choice for join in joins],
+            query=planned.query,
+            choices=planned.choices,
             sources=sources,
             schema=self._output_schema(),
             transform=self._transform,
-            over=lambda sources: self._over(sources)._resolved(),
+            over=lambda sources: self._over(sources)._resolved(as_written=as_written),
+            as_written=None if as_written else lambda: self._resolved(as_written=True),
         )
 
     def transform(self, function: Transform) -> Self:
@@ -128,10 +132,24 @@ class StreamQuery:
 
     def explain(self) -> str:
         """The operators, their layouts, and when a row leaves the state, as text."""
-        return explain(self.query(), [join._choice for join in self._flat()[0]])
+        return explain(*self._planned())
 
     def query(self) -> QuerySpec:
-        """The whole query as data: this operator and the operators that it reads, all numbered."""
+        """The whole query as data: this operator and the operators that it reads, all numbered.
+
+        Joins in a chain on one key are one operator.
+        """
+        return self._planned().query
+
+    def _planned(self) -> Planned:
+        """The query and the layouts of its operators, with multiway joins where there can be."""
+        written = self._as_written()
+        joins = enumerate(self._flat()[0])
+        apart = {n for n, join in joins if isinstance(join, StreamQuery) and join._is_apart}
+        return with_multiway(*written, apart)
+
+    def _as_written(self) -> Planned:
+        """The query and the layouts of its operators, one for each join."""
         joins, sources = self._flat()
         index = {id(join): number for number, join in enumerate(joins)}
         specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))
@@ -140,7 +158,8 @@ class StreamQuery:
         unsized = (number for number, join in enumerate(joins) if not join._is_sized)
         read_first = [join._first for join in joins]
         first = (n for n, one in enumerate(sources) if any(one is other for other in read_first))
-        return QuerySpec(specs, described, frozenset(tables), frozenset(unsized), frozenset(first))
+        read = frozenset(tables), frozenset(unsized), frozenset(first)
+        return Planned(QuerySpec(specs, described, *read), tuple(join._choice for join in joins))
 
     @property
     def _first(self) -> Source | None:

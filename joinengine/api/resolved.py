@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from joinengine.driver.account import account_of, check_types, kept_columns
+from joinengine.driver.account import account_of, check_types, kept_columns, operators_kept
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.operators.base import QuerySpec
@@ -31,17 +31,24 @@ class ResolvedJoin:
     transform: Transform | None = None
     #: the same over other sources: id of a source -> the one in its place
     over: Callable[[Mapping[int, Source]], ResolvedJoin] | None = None
+    #: the same with one operator for each join; None: it is so
+    as_written: Callable[[], ResolvedJoin] | None = None
     #: the query over the columns that the checkpoint keeps, if this one has more
     before: QuerySpec | None = None
 
 
 def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> ResolvedJoin:
-    """The query over the columns that its streams had when the checkpoint was made.
+    """The query with the operators and over the columns that the checkpoint was made with.
 
+    Where one of an earlier version has several joins, a multiway join would not find its state.
     Streams with schema_changes="add" also have the columns of their files now. `state`: as in
     `Checkpoint.below`. Raises CheckpointMismatch if the query cannot be made so.
     """
     there = checkpoint_at(location, state)
+    kept_operators = operators_kept(there)
+    if join.as_written is not None and kept_operators not in (None, len(join.query.operators)):
+        written = join.as_written()
+        join = written if len(written.query.operators) == kept_operators else join
     kept = {n: from_text(text) for n, text in kept_columns(there, join.query.sources).items()}
     streams = ((source, kept[n]) for n, source in enumerate(join.sources) if n in kept)
     changed = [

@@ -98,6 +98,12 @@ def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, st
     return {int(number): columns for number, columns in found.get("streams", {}).items()}
 
 
+def operators_kept(checkpoint: Checkpoint) -> int | None:
+    """How many operators the query of a checkpoint has; None: there is no query yet."""
+    found = read_account(checkpoint)
+    return None if found is None or found["format"] not in READ else len(found["query"]["joins"])
+
+
 def check_types(before: QuerySpec, after: QuerySpec) -> None:
     """Raise CheckpointMismatch if a key, a band or an event time has another type in `after`.
 

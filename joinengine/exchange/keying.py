@@ -53,18 +53,18 @@ def scales_of(keys: Sequence[pa.Field]) -> tuple[int | None, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Keying:
-    """The key columns of both sides, and, for a band, its distance.
+    """The key columns of all sides, and, for a band, its distance.
 
     `groups`: keys name aggregation groups, and NULL is a group. `scales`: for each key the digits
     behind the point with which decimals and integers are compared; None: as they are. `required`:
     per side further columns without which a tuple matches nothing.
     """
 
-    keys: tuple[tuple[str, ...], tuple[str, ...]]
+    keys: tuple[tuple[str, ...], ...]
     distance: Distance | None = None
     groups: bool = False
     scales: tuple[int | None, ...] = ()
-    required: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    required: tuple[tuple[str, ...], ...] = ((), ())
 
     @property
     def is_plain(self) -> bool:

@@ -30,7 +30,7 @@ from joinengine.balancing.statistics import Floats, Interval, is_small
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.layouts.layout_settings import setting
-from joinengine.model.conditions import AsOf, Condition
+from joinengine.model.conditions import Condition, meets_at_homes
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing import table as routing_table
@@ -339,8 +339,8 @@ class Dividing(WithinLimit):
 
     @override
     def serving(self, condition: Condition) -> Self:
-        """Of an as-of join each left tuple must meet all right tuples of its key."""
-        return replace(self, left_only=isinstance(condition, AsOf))
+        """In some joins each left tuple must meet all others of its key at its home."""
+        return replace(self, left_only=meets_at_homes(condition))
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:

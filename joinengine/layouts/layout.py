@@ -22,7 +22,7 @@ from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import distinct
 from joinengine.layouts.copies import Copies, Copying
 from joinengine.layouts.layout_settings import changed_settings, check_settings
-from joinengine.model.conditions import AsOf, Band, Condition, Theta
+from joinengine.model.conditions import Band, Condition, Theta, meets_at_homes
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Placement, Side
 from joinengine.routing.moves import Moves
@@ -218,13 +218,17 @@ class LayoutChoice(Protocol):
         check_serves(self.name, condition, theta=self.serves_theta)
         self._check_nearest(condition)
 
+    @property
+    def meets_all(self) -> bool:
+        """Whether a left tuple can meet all right tuples of its key where it is stored."""
+        return (self.can_divide_left or self.keeps_keys_whole) and self.copying is None
+
     def _check_nearest(self, condition: Condition) -> None:
         """Raise InvalidRequest if the nearest right tuple is asked for, and no instance knows it.
 
         A left tuple must meet all right tuples of its key where it is stored.
         """
-        meets_all = self.can_divide_left or self.keeps_keys_whole
-        if isinstance(condition, AsOf) and (not meets_all or self.copying is not None):
+        if meets_at_homes(condition) and not self.meets_all:
             raise InvalidRequest(
                 f"layout {self.name} may keep right rows of one key apart, or copies of rows, and "
                 f"does not support asof; use auto, mnrt, qmmp, hash or another layout that keeps "

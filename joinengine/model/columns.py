@@ -7,6 +7,7 @@ user has no fixed name: `name_beside` gives it one that none of them has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import pyarrow as pa
 
@@ -90,16 +91,16 @@ def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
 
 
-def compared_fields(
-    keys: tuple[Sequence[str], Sequence[str]], schemas: Sequence[pa.Schema]
-) -> list[pa.Field]:
-    """The left key columns, in the types in which both sides are compared; there may be one side.
+def compared_fields(keys: Sequence[Sequence[str]], schemas: Sequence[pa.Schema]) -> list[pa.Field]:
+    """The left key columns, in the types in which all sides are compared; there may be one side.
 
     `keys`: the key columns of each side.
     """
-    pairs = zip(*keys, strict=True)
-    fields = [(schemas[0].field(a), schemas[-1].field(b)) for a, b in pairs]
-    return [a.with_type(wider(a.type, b.type)) for a, b in fields]
+    found = list[pa.Field]()
+    for names in zip(*keys, strict=True):
+        fields = [schema.field(name) for schema, name in zip(schemas, names, strict=False)]
+        found.append(fields[0].with_type(reduce(wider, (one.type for one in fields))))
+    return found
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 `Equi`, `Band`, `Theta` and `AsOf` are what a user writes; `Distance` and `Predicate` are the same
 in terms of the columns of the inputs. `AsOf` is of time too: it takes the nearest of all pairs.
+`Multiway` is what a chain of `Equi` on one key becomes.
 """
 
 from __future__ import annotations
@@ -129,7 +130,19 @@ class AsOf:
         return 0 if self.direction is Direction.BACKWARD else self.tolerance_us
 
 
-Condition = Equi | Band | Theta | AsOf
+@dataclass(frozen=True, slots=True)
+class Multiway:
+    """Equal keys on several sides: `keys`, per side its columns. No user writes it."""
+
+    keys: tuple[tuple[str, ...], ...]
+
+
+Condition = Equi | Band | Theta | AsOf | Multiway
+
+
+def meets_at_homes(condition: Condition) -> bool:
+    """Whether a left tuple must meet all other tuples of its key where it is stored."""
+    return isinstance(condition, (AsOf, Multiway))
 
 
 def equi(left: Columns, right: Columns, *, floats: str = "refused") -> Equi:
@@ -268,7 +281,7 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
     >>> condition("k") == Equi(("k",), ("k",), using=True)
     True
     """
-    if isinstance(on, (Equi, Band, Theta, AsOf)):
+    if isinstance(on, (Equi, Band, Theta, AsOf, Multiway)):
         return on
     _check_on(on)
     parts = (on,) if isinstance(on, str) else tuple(on)
@@ -318,6 +331,8 @@ def equality(on: Condition) -> Equi:
             return none
         case AsOf():
             return on.by
+        case Multiway():
+            return Equi(on.keys[0], on.keys[1])
 
 
 @dataclass(frozen=True, slots=True)

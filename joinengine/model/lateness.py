@@ -12,7 +12,7 @@ from joinengine.model.keys import PAIR
 
 Duration = str | timedelta
 TimeColumns = str | tuple[str, ...] | list[str]
-Delays = tuple[int | None, int | None]
+Delays = tuple[int | None, ...]
 #: What a length may have at most: all of 64-bit time.
 LONGEST_US = (1 << 63) - 1
 

@@ -45,7 +45,7 @@ class Timed(Protocol):
     """Per side, the columns of event time and how late a tuple may be."""
 
     @property
-    def times(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def times(self) -> tuple[tuple[str, ...], ...]:
         """Per side, the event-time columns."""
 
     @property

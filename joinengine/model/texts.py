@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joinengine.model.conditions import AsOf, Band, Condition, Equi
+from joinengine.model.conditions import AsOf, Band, Condition, Equi, Multiway
 from joinengine.model.durations import describe
 
 
@@ -20,6 +20,8 @@ def condition_text(condition: Condition) -> str:
         high = "" if condition.upper is None else f" <= {condition.upper}"
         text = f"{low}{condition.right} - {condition.left}{high}"
         return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
+    if isinstance(condition, Multiway):
+        return " and ".join(" = ".join(columns) for columns in zip(*condition.keys, strict=True))
     if isinstance(condition, AsOf):
         by = condition_text(condition.by)
         if condition.is_latest:

@@ -12,13 +12,15 @@ from joinengine.operators.aggregation.running_operator import Running
 from joinengine.operators.asof.asof_operator import AsOfJoin
 from joinengine.operators.base import Operator
 from joinengine.operators.join.join_operator import Join
+from joinengine.operators.multiway.multiway_operator import MultiwayJoin
 
 #: To add an operator: a folder, and a line here. The laws run over this table.
 OPERATORS: Mapping[str, type[Operator]] = {
     "join": Join,
     "as-of join": AsOfJoin,
+    "multiway join": MultiwayJoin,
     "aggregation": Aggregation,
     "running": Running,
 }
 
-__all__ = ["OPERATORS", "Aggregation", "AsOfJoin", "Join", "Operator", "Running"]
+__all__ = ["OPERATORS", "Aggregation", "AsOfJoin", "Join", "MultiwayJoin", "Operator", "Running"]

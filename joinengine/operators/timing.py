@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from joinengine.model.durations import describe
-from joinengine.model.keys import PAIR, Side
+from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource, Input, Timed
 from joinengine.model.windows import Window
 from joinengine.state.operator_state import OperatorState
@@ -132,7 +132,7 @@ operator 0 can still bring, whichever is earlier; a side that is silent for 9 s 
         f"the earliest row that operator {source.operator} can still bring"
         if isinstance(source, FromOperator)
         else f"the newest {side.name.lower()} row - {describe(window.delays_us[side] or 0)}"
-        for side, source in zip(PAIR, inputs, strict=True)
+        for side, source in zip(Side, inputs, strict=False)
     ]
     text = f"rows before the watermark are left out: {' or '.join(limits)}, whichever is earlier"
     if window.idle_after_us is not None:

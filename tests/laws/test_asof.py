@@ -214,7 +214,7 @@ def test_the_state_of_the_latest_follows_the_keys():
         assert {row[4] for row in query.output()} == {*range(500 * 39 + 495, 500 * 40), None}
 
 
-@pytest.mark.parametrize("many", Side)
+@pytest.mark.parametrize("many", PAIR)
 @pytest.mark.parametrize("layout", ["auto", "mnrt", "qmmp"])
 def test_the_left_tuples_of_a_hot_key_are_shared_out_and_no_others(layout, many):
     """Most tuples are left ones, or right ones, which a join of pairs would divide."""

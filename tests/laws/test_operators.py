@@ -149,8 +149,19 @@ def chained(layout):
     return Case(plan, tuple(lambda r, s=s: key_value_time(r, s) for s in (LEFT, RIGHT)))
 
 
+def multiway(layout):
+    """One stream three times, so that each tuple has three roles, and meets itself."""
+    left, near = stream("left", LEFT), {"lower": "-60 us", "upper": "90 us", "delay": "1 s"}
+    on = {"layout": layout, "instances": 3}
+    window = within("lt", "lt", **near)
+    first = StreamJoin(left, left, on="lk", within=window, suffixes=("", "_2"), **on)
+    plan = StreamJoin(first, left, on="lk", within=window, suffixes=("", "_3"), **on)
+    return Case(plan, (lambda rows: key_value_time(rows, LEFT),))
+
+
 CASES = {
     "join": joined,
+    "multiway join": multiway,
     "chain": chained,
     "as-of join": nearest,
     "aggregation": aggregated,
@@ -168,9 +179,9 @@ class AnyQuery(LocalQuery):
     """A query whose sources make their own batches."""
 
     def __init__(self, folder, case, layout, **settings):
-        choices = [node._choice for node in case.plan._flat()[0]]
+        planned = case.plan._planned()
         self.sources = case.batches
-        super().__init__(folder, case.plan.query(), layout, choices=choices, **settings)
+        super().__init__(folder, planned.query, layout, choices=planned.choices, **settings)
 
     def run_tuples(self, batch, left, right, map_tasks=2):
         sides = (left, right)[: len(self.sources)]

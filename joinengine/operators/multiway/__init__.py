@@ -1,0 +1,1 @@
+"""Multiway joins: streams that are joined on one key, each kept once."""

@@ -1,0 +1,259 @@
+"""Chains of joins on one key, each made one multiway join.
+
+Why: a chain sends and stores what its first joins make, and a hot key makes most of that. Equality
+is transitive, so if all joins of a chain compare the same keys, the streams can meet at once.
+
+Law: the results are those of the chain. Of windowed joins which rows are late may differ: there is
+one watermark in place of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.conditions import Equi, Floats, Multiway, Predicate
+from joinengine.model.keys import PAIR, Side
+from joinengine.model.lateness import Delays
+from joinengine.model.query import FromOperator, Input, JoinType, OutputColumn
+from joinengine.model.windows import Within
+from joinengine.operators.base import Operator, QuerySpec
+from joinengine.operators.join.join_operator import Join
+from joinengine.operators.multiway.multiway_operator import MultiwayJoin
+from joinengine.operators.multiway.nearness import Bound, Nearness
+
+#: Streams of a multiway join; two are a join.
+LEAST, MOST = 3, len(Side)
+
+
+class Planned(NamedTuple):
+    """A query and the layouts of its operators."""
+
+    query: QuerySpec
+    choices: tuple[LayoutChoice, ...]
+
+
+def with_multiway(
+    query: QuerySpec, choices: Sequence[LayoutChoice], apart: Collection[int] = ()
+) -> Planned:
+    """The query with a multiway join in place of each chain that can be one.
+
+    `apart`: joins that are to stay by themselves.
+    """
+    chains = dict[int, _Chain]()
+    for operator, choice in zip(query.operators, choices, strict=True):
+        if operator.index not in apart and (alone := _as_chain(operator, choice)):
+            chains[operator.index] = _longest(alone, chains, query)
+    used = {one for chain in chains.values() for one in chain.joins[:-1]}
+    made = {
+        number: chain
+        for number, chain in chains.items()
+        if number not in used and len(chain.streams) >= LEAST
+    }
+    return _renumbered(query, choices, made) if made else Planned(query, tuple(choices))
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stream that a chain joins: where it comes from, and its part of the condition."""
+
+    source: Input
+    schema: pa.Schema
+    filter: Predicate | None
+    keys: tuple[str, ...]
+    time: str | None
+    delay_us: int | None
+
+    @property
+    def key_types(self) -> list[pa.DataType]:
+        """The types of its keys."""
+        return [self.schema.field(name).type for name in self.keys]
+
+
+class _Terms(NamedTuple):
+    """What all joins of a chain have alike; `late`: when a stream is idle, how far one is ahead.
+
+    `late` None: the joins have no windows.
+    """
+
+    choice: LayoutChoice
+    instances: int
+    floats: Floats
+    late: tuple[int | None, int | None] | None
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Joins that can be one: their numbers, streams, windows, and what the last one shows."""
+
+    joins: tuple[int, ...]
+    streams: tuple[_Stream, ...]
+    bounds: tuple[Bound, ...]
+    output: tuple[OutputColumn, ...]
+    terms: _Terms
+    is_selected: bool
+
+    def owner(self, name: str) -> tuple[Side, str]:
+        """The stream and the column that column `name` of the results is."""
+        (found,) = (one for one in self.output if one.name == name)
+        assert found.side is not None
+        return found.side, found.column
+
+
+def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
+    """A join as a chain of one; None: it must stay by itself."""
+    if not isinstance(operator, Join) or not _is_plain(operator):
+        return None
+    on, window = operator.condition, operator.window
+    assert isinstance(on, Equi)
+    bounds, late = tuple[Bound, ...](), None
+    times: list[str | None] = [None, None]
+    delays: Delays = (None, None)
+    if isinstance(window, Within):
+        assert window.lower_us is not None
+        assert window.upper_us is not None
+        bounds = (Bound(*PAIR, window.lower_us, window.upper_us),)
+        late = window.idle_after_us, window.ahead_us
+        times, delays = [name for (name,) in window.times], window.delays_us
+    facts = operator.inputs, operator.schemas, operator.filters, (on.left, on.right), times, delays
+    streams = tuple(_Stream(*each) for each in zip(*facts, strict=True))
+    keys = Multiway(tuple(one.keys for one in streams))
+    if streams[0].key_types != streams[1].key_types or not choice.serving(keys).meets_all:
+        return None
+    terms = _Terms(choice, operator.instances, on.floats, late)
+    return _Chain((operator.index,), streams, bounds, operator.output, terms, operator.is_selected)
+
+
+def _is_plain(join: Join) -> bool:
+    """Whether a join is an inner one of two streams on equal keys alone, and perhaps near times.
+
+    A window that keeps rows for ever on one side would do so on all.
+    """
+    more = join.predicate, join.table, join.max_pairs, join.changes
+    if join.how is not JoinType.INNER or any(one is not None for one in more):
+        return False
+    window = join.window
+    if isinstance(window, Within):
+        near = window.endless is None and all(len(names) == 1 for names in window.times)
+    else:
+        near = window is None
+    return near and isinstance(join.condition, Equi)
+
+
+def _longest(alone: _Chain, chains: Mapping[int, _Chain], query: QuerySpec) -> _Chain:
+    """A chain of one, with the chains that its join reads, as far as they fit."""
+    found = alone
+    for side in reversed(PAIR):  # so that left streams keep their places
+        source = alone.streams[side].source
+        before = chains.get(source.operator) if isinstance(source, FromOperator) else None
+        if before is not None and len(query.readers_of(source)) == 1:
+            found = _with(found, side, before) or found
+    return found
+
+
+def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
+    """The chain with the streams of `before` in place of its stream `side`; None: they do not fit.
+
+    They fit if they are joined on the same keys, and the windows are of the same event times.
+    """
+    joined, n = chain.streams[side], len(before.streams)
+    if chain.terms != before.terms or joined.filter or len(chain.streams) + n - 1 > MOST:
+        return None
+    places = _places_of([before.owner(name) for name in joined.keys], before)
+    owner, time = (Side.LEFT, None) if joined.time is None else before.owner(joined.time)
+    if places is None or (joined.time is not None and time != before.streams[owner].time):
+        return None
+    inner = [replace(one, keys=tuple(one.keys[i] for i in places)) for one in before.streams]
+    if inner[0].key_types != joined.key_types:
+        return None
+
+    def there(old: Side) -> Side:
+        """The place of a stream of `chain`; for the joined one that of its event time."""
+        return Side(old + owner) if old is side else Side(old + (n - 1) * (old > side))
+
+    bounds = [
+        replace(one, left=Side(one.left + side), right=Side(one.right + side))
+        for one in before.bounds
+    ]
+    bounds += [replace(one, left=there(one.left), right=there(one.right)) for one in chain.bounds]
+    output = list[OutputColumn]()
+    for one in chain.output:
+        assert one.side is not None
+        place, column = there(one.side), one.column
+        if one.side is side:
+            of_before, column = before.owner(column)
+            place = Side(of_before + side)
+        output.append(replace(one, side=place, column=column))
+    return replace(
+        chain,
+        joins=tuple(sorted({*before.joins, *chain.joins})),
+        streams=(*chain.streams[:side], *inner, *chain.streams[side + 1 :]),
+        bounds=tuple(bounds),
+        output=tuple(output),
+    )
+
+
+def _places_of(keys: Sequence[tuple[Side, str]], before: _Chain) -> list[int] | None:
+    """Which key of `before` each of `keys` is; None: they are not all of them, each once."""
+    places = list[int]()
+    for side, name in keys:
+        of_stream = before.streams[side].keys
+        if name not in of_stream:
+            return None
+        places.append(of_stream.index(name))
+    return places if sorted(places) == list(range(len(before.streams[0].keys))) else None
+
+
+def _multiway(chain: _Chain, index: int) -> MultiwayJoin:
+    """The operator of a chain; its inputs are numbered as before."""
+    nearness = None
+    if chain.terms.late is not None:
+        idle_us, ahead_us = chain.terms.late
+        times = tuple((one.time or "",) for one in chain.streams)
+        delays = tuple(one.delay_us for one in chain.streams)
+        nearness = Nearness(times, chain.bounds, delays, idle_us, ahead_us)
+    return MultiwayJoin(
+        index=index,
+        condition=Multiway(tuple(one.keys for one in chain.streams)),
+        nearness=nearness,
+        inputs=tuple(one.source for one in chain.streams),
+        schemas=tuple(one.schema for one in chain.streams),
+        output=chain.output,
+        instances=chain.terms.instances,
+        filters=tuple(one.filter for one in chain.streams),
+        chain=chain.joins,
+        is_selected=chain.is_selected,
+    )
+
+
+def _renumbered(
+    query: QuerySpec, choices: Sequence[LayoutChoice], made: Mapping[int, _Chain]
+) -> Planned:
+    """The query with the operators of some chains in place of their joins, numbered anew."""
+    gone = {one for chain in made.values() for one in chain.joins[:-1]}
+    kept = [one for one in query.operators if one.index not in gone]
+    numbers = {one.index: number for number, one in enumerate(kept)}
+    operators, unsized = list[Operator](), set[int]()
+    for old, number in numbers.items():
+        chain = made.get(old)
+        operator = query.operators[old] if chain is None else _multiway(chain, number)
+        inputs = tuple(
+            FromOperator(numbers[one.operator]) if isinstance(one, FromOperator) else one
+            for one in operator.inputs
+        )
+        operators.append(replace(operator, index=number, inputs=inputs))  # type: ignore[type-var]
+        if {old} if chain is None else {*chain.joins} <= query.unsized:
+            unsized.add(number)
+    served = [
+        choices[one.index]
+        if one.index not in made
+        else choices[one.index].serving(operators[numbers[one.index]].condition)
+        for one in kept
+    ]
+    return Planned(
+        replace(query, operators=tuple(operators), unsized=frozenset(unsized)), tuple(served)
+    )

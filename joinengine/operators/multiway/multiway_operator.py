@@ -1,0 +1,155 @@
+"""The multiway join as an operator: what the driver asks of it.
+
+Law: a tuple leaves once every tuple that could be in a result with it would be late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from typing_extensions import override
+
+from joinengine.exchange.roles import Admission
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.durations import describe
+from joinengine.model.keys import Side
+from joinengine.model.texts import condition_text
+from joinengine.operators.accounts import common_account
+from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
+from joinengine.operators.desk import Desk
+from joinengine.operators.multiway.multiway_spec import MultiwaySpec
+from joinengine.operators.multiway.multiway_task import join_all
+from joinengine.operators.multiway.nearness import Nearness
+from joinengine.operators.timing import Flow, Limit, Upstream, late_text, limit_of_side
+from joinengine.state.operator_state import STATE, OperatorState
+
+
+@dataclass(frozen=True, slots=True)
+class MultiwayJoin(MultiwaySpec, Operator):
+    """A join of several streams on one key; see MultiwaySpec for its facts."""
+
+    @property
+    @override
+    def policy(self) -> LayoutPolicy:
+        """Layouts under which a left tuple meets all others of its key; state follows."""
+        return LayoutPolicy()
+
+    @property
+    @override
+    def watched(self) -> tuple[Side, ...]:
+        """None: the join is an inner one."""
+        return ()
+
+    @property
+    @override
+    def lags(self) -> bool:
+        """A result comes with the last of its tuples."""
+        return False
+
+    @property
+    @override
+    def window(self) -> Nearness | None:
+        """The times of all sides; None: the full history."""
+        return self.nearness
+
+    @override
+    def admission(self, side: Side) -> Admission:
+        """The tuples that pass the filter."""
+        return Admission(
+            keying=self.keying,
+            times=self.times(side),
+            schema=self.carried[side],
+            filter=self.filters[side],
+            ahead_us=None if self.nearness is None else self.nearness.ahead_us,
+        )
+
+    @override
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """The state without the runs that no tuple on time can meet."""
+        if self.nearness is None:
+            return state, 0
+        last = {side: self.nearness.last_needed_us(side) for side in self.sides}
+        kept, gone = {}, 0
+        for ident, run in state.shelves.state.items():
+            if run.max_time is None or run.max_time + last[run.side] >= state.clock.watermark:
+                kept[ident] = run
+            else:
+                gone += run.live
+        if not gone:
+            return state, 0
+        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
+        return replace(state, shelves=shelves), gone
+
+    @override
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """No batch is due before tuples come."""
+        return False
+
+    @override
+    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """The limit of the side's source or of the operator before it."""
+        return limit_of_side(self, side, newest, upstream)
+
+    @override
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """Results do not come in the order of one side."""
+        return None
+
+    @override
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
+        """The tasks of a batch; none unless tuples arrive or state moves."""
+        if not (order.brings or order.state.layouts.pending is not None):
+            return []
+        return order.tasks(order.state.layouts.router.instances)
+
+    @override
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        join_all(self, task, desk)
+
+    @override
+    def account(self) -> Mapping[str, Any]:
+        """Condition, windows, predicates, and all inputs."""
+        return {
+            **common_account(self, self.keys(Side.LEFT)),
+            "how": "multiway inner",
+            "on": condition_text(self.condition),
+            "within": None if self.nearness is None else self.nearness.text,
+            "filters": [None if one is None else one.text for one in self.filters],
+            "others": [schema.to_string() for schema in self.schemas[1:]],
+            "select": [str(one) for one in self.output] if self.is_selected else None,
+        }
+
+    @override
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
+    ) -> list[str]:
+        """The condition, of which joins it was made, per side when a tuple leaves."""
+        joins = f"{len(self.chain)} joins" if len(self.chain) > 1 else "a join"
+        late = [] if self.nearness is None else [late_text(self.inputs, self.nearness)]
+        return [
+            f"operator {self.index}: multiway inner join on {condition_text(self.condition)}",
+            f"  made of {joins} on one key: each side is stored once, and nothing in between",
+            f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            *(f"    {line}" for line in choice.lines(self.instances)),
+            *(f"  {side.name.lower():5} {self._kept(side, inputs[side])}" for side in self.sides),
+            *(f"  late  {text}" for text in late),
+        ]
+
+    def _kept(self, side: Side, name: str) -> str:
+        """How long a tuple of a side is kept, in words."""
+        only = self.filters[side]
+        name += "" if only is None else f", where {only.text}"
+        if self.nearness is None:
+            return f"{name}: kept for ever, because the joins have no windows"
+        (time,), reach = self.times(side), self.nearness.last_needed_us(side)
+        sign = "-" if reach < 0 else "+"
+        return (
+            f"{name}: a row is kept until the watermark passes {time} {sign} {describe(abs(reach))}"
+        )
+
+    @override
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """Unknown: tuples are counted as of a pair of sides."""
+        return None

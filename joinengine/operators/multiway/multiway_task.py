@@ -1,0 +1,182 @@
+"""The multiway task: what happens to a set of instances in one batch.
+
+Why: the tuples of each side are stored where those of the other sides with their key are, so an
+instance makes whole results, and nothing in between is sent or stored. A layout divides left tuples
+alone, and copies all others to each home of a divided key.
+
+An instance works side after side: the arrived tuples of a side meet what is stored on all other
+sides, and are then stored themselves.
+
+Law: of the tuples of a result the last one in the order (batch, side) finds the others stored, so
+each result is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.balancing.counting import Done
+from joinengine.exchange import blocks
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Ints, Needles, expand_ranges, group_keys, sort_order
+from joinengine.model.keys import Side
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_in
+from joinengine.operators.multiway.multiway_spec import MultiwayShelf, MultiwaySpec
+from joinengine.operators.multiway.partners import (
+    Combining,
+    Tuples,
+    apart,
+    found_in,
+    gathered,
+)
+from joinengine.operators.spines import Spines
+from joinengine.state.run import OpenRun
+from joinengine.wire.reports import InstanceReport
+
+#: Rows that a task may merge in a batch.
+MERGE_ROWS = 1 << 18
+#: Stored tuples that are gathered together; those of one key always are.
+GATHERED = 1 << 18
+
+
+def join_all(spec: MultiwaySpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out a multiway task."""
+    worker = _Worker(spec, task, desk)
+    for instance in task.header.hosted:
+        worker.work(instance)
+
+
+class _Arrived(NamedTuple):
+    """Tuples that came to one side, in the order of their words."""
+
+    words: Words
+    columns: pa.RecordBatch
+
+
+class _Worker:
+    def __init__(self, spec: MultiwaySpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
+        self._desk = desk
+        self._shelf = MultiwayShelf(spec)
+        self._readers = [desk.reader(some) for some in task.blocks]
+        version = task.stored.versions[0]
+        self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
+        memory, hosted = task.memory_bytes // 4, task.header.hosted
+        with desk.timed("move"):
+            self._spines = Spines(
+                task.stored, self._keeper, hosted, memory, self._shelf.span_us, desk.timed
+            )
+
+    def work(self, instance: int) -> None:
+        """The batch at one instance."""
+        desk, sides, done = self._desk, self._spec.sides, list[Done]()
+        with desk.at(instance) as here:
+            with desk.timed("open"):
+                held = {side: self._spines.at(instance, side) for side in sides}
+            with desk.timed("exchange"):
+                arrived = {side: self._arrived(instance, side, here) for side in sides}
+            for side, tuples in arrived.items():
+                if tuples is None:
+                    continue
+                done.append(self._join(side, tuples, held, here))
+                with desk.timed("store"):
+                    held[side].append(self._keeper.seal(instance, side, *tuples))
+            with desk.timed("merge"):
+                kept = [self._keeper.merge(some) for some in held.values()]
+            with desk.timed("count"):
+                words = [[] if one is None else [one.words] for one in arrived.values()]
+                texts = texts_in(self._spec.keying, kept)
+                stored = _as_pair(words)
+                of_pair = [np.sort(np.concatenate([np.empty(0, np.uint64), *s])) for s in stored]
+                desk.count_keys(instance, of_pair, _as_pair(kept), texts, done=done)
+
+    def _arrived(self, instance: int, side: Side, here: InstanceReport) -> _Arrived | None:
+        """The tuples that came to one side; None: none."""
+        slices = self._readers[side].slices(instance)
+        if not slices:
+            return None
+        words, _, columns = blocks.Tuples.of(slices)
+        here.received[side.routed] += len(words)
+        here.stored[side.routed] += len(words)
+        order = sort_order(words)
+        return _Arrived(words[order], columns.take(pa.array(order)))
+
+    def _join(
+        self,
+        side: Side,
+        arrived: _Arrived,
+        held: Mapping[Side, Sequence[OpenRun]],
+        here: InstanceReport,
+    ) -> Done:
+        """Show all results of arrived tuples with stored ones; what their keys have done."""
+        needles = group_keys(arrived.words)
+        n = len(needles.hashes)
+        candidates, results = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        with self._desk.timed("probe"):
+            found = {
+                other: found_in(runs, needles.hashes)
+                for other, runs in held.items()
+                if other is not side
+            }
+            meeting = np.flatnonzero(np.all([one.counts > 0 for one in found.values()], axis=0))
+            found = {other: one.only(meeting) for other, one in found.items()}
+        for some in _portions(np.sum([one.counts for one in found.values()], axis=0)):
+            keys = meeting[some]
+            with self._desk.timed("probe"):
+                stored = {
+                    other: gathered(self._spec, other, one, some) for other, one in found.items()
+                }
+                ours = self._of_keys(side, arrived, needles, keys)
+            for combining in apart(self._spec, side, ours, stored, len(keys)):
+                self._show(side, combining)
+                candidates[keys] += combining.candidates
+                results[keys] += combining.results
+        here.probed += len(arrived.words)
+        here.candidates += int(candidates.sum())
+        return Done(side.routed, needles.hashes, np.diff(needles.starts), candidates, results)
+
+    def _of_keys(self, side: Side, arrived: _Arrived, needles: Needles, keys: Ints) -> Tuples:
+        """The arrived tuples of the keys at the places `keys`."""
+        counts = np.diff(needles.starts)[keys]
+        columns = arrived.columns.take(pa.array(expand_ranges(needles.starts[keys], counts)))
+        of_key = np.repeat(np.arange(len(keys)), counts)
+        return Tuples(of_key, columns, self._shelf.times(side, columns))
+
+    def _show(self, side: Side, combining: Combining) -> None:
+        """Results: the columns of each combination."""
+        combined, spec = combining.combined(side), self._spec
+        while True:
+            with self._desk.timed("probe"):
+                rows = next(combined, None)
+            if rows is None:
+                return
+            with self._desk.timed("result"):
+                taken = {one: pa.array(some) for one, some in rows.items()}
+                columns = [
+                    combining.tuples[one.side].columns.column(one.column).take(taken[one.side])
+                    for one in spec.output
+                    if one.side is not None
+                ]
+                self._desk.results.add(columns)
+
+
+def _portions(rows: Ints) -> Iterator[slice]:
+    """(n,) rows of keys -> keys that follow each other and have GATHERED rows, or one key."""
+    ends, start = np.cumsum(rows), 0
+    while start < len(rows):
+        most = GATHERED + (int(ends[start - 1]) if start else 0)
+        stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _as_pair(sides: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """What there is per side, as of a left side and of all others together."""
+    left, *others = sides
+    return [[*left], [each for one in others for each in one]]

@@ -1,0 +1,101 @@
+"""How near in event time the tuples of several sides must be to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from joinengine.model.durations import describe
+from joinengine.model.keys import Side
+from joinengine.model.lateness import Delays
+from joinengine.model.windows import INT_MAX, INT_MIN, Times, plus_held
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """lower <= time of `right` - time of `left` <= upper, in microseconds."""
+
+    left: Side
+    right: Side
+    lower_us: int
+    upper_us: int
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """The windows of a chain of joins, pair by pair; `bounds` connect all sides.
+
+    `times`: per side the event-time column. `delays_us`, `idle_after_us`, `ahead_us`: as in
+    `Within`, per side.
+    """
+
+    times: tuple[tuple[str, ...], ...]
+    bounds: tuple[Bound, ...]
+    delays_us: Delays
+    idle_after_us: int | None = None
+    ahead_us: int | None = None
+
+    @cached_property
+    def most_us(self) -> tuple[tuple[int, ...], ...]:
+        """[i][j]: how much later than a tuple of side i one of side j may be, at most.
+
+        The bounds of pairs on a way from i to j add up; the shortest way counts.
+        """
+        n = len(self.times)
+        most = [[0 if i == j else INT_MAX for j in range(n)] for i in range(n)]
+        for one in self.bounds:
+            there, back = most[one.left], most[one.right]
+            there[one.right] = min(there[one.right], one.upper_us)
+            back[one.left] = min(back[one.left], -one.lower_us)
+        for by, i, j in product(range(n), repeat=3):
+            if INT_MAX not in (most[i][by], most[by][j]):
+                most[i][j] = min(most[i][j], most[i][by] + most[by][j])
+        return tuple(map(tuple, most))
+
+    @property
+    def span_us(self) -> int:
+        """The greatest distance in event time of two tuples of one result."""
+        return max(0, *(max(row) for row in self.most_us))
+
+    def last_needed_us(self, side: Side) -> int:
+        """How much later than a tuple of `side` a tuple may be that still meets it."""
+        others = self.most_us[side]
+        return max(most for other, most in enumerate(others) if other != side)
+
+    def last_partners(self, side: Side, times: Times) -> Times:
+        """(n,) times of `side` -> the latest time at which a tuple may come that meets it."""
+        return plus_held(times, self.last_needed_us(side))[0]
+
+    def near(self, times: Mapping[Side, Times], side: Side) -> tuple[Times, Times]:
+        """Per side (n,) times -> (n,) the first and the last time of `side` that is near to all."""
+        n = len(next(iter(times.values())))
+        first, last = np.full(n, INT_MIN), np.full(n, INT_MAX)
+        for other, of_other in times.items():
+            earliest, none = plus_held(of_other, -self.most_us[side][other])
+            latest, none_either = plus_held(of_other, self.most_us[other][side])
+            # Beyond 64-bit times there are no partners.
+            last[none & (earliest == INT_MAX)] = INT_MIN
+            last[none_either & (latest == INT_MIN)] = INT_MIN
+            first, last = np.maximum(first, earliest), np.minimum(last, latest)
+        return first, last
+
+    def lag_us(self, sides: Collection[Side]) -> int:
+        """How far the latest time of `sides` in a result may lag behind the watermark.
+
+        One of its tuples arrived in the batch, on time, whichever side it is of.
+        """
+        every = range(len(self.times))
+        return max(0, *(min(self.most_us[side][new] for side in sides) for new in every))
+
+    @property
+    def text(self) -> str:
+        """The bounds in words."""
+        return " and ".join(
+            f"{describe(one.lower_us)} <= {self.times[one.right][0]} - {self.times[one.left][0]} "
+            f"<= {describe(one.upper_us)}"
+            for one in self.bounds
+        )

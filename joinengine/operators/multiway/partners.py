@@ -1,0 +1,210 @@
+"""The stored tuples that arrived ones may meet, and their combinations.
+
+Why: a chain of joins stores what its first joins make, only to join it further. Here the tuples of
+each side that share a key with arrived ones are gathered once; combinations of them are numbers of
+rows until they are results.
+
+Law: each combination of one tuple per side with equal keys and near times comes out once.
+Cost: per arrived key one search in each run; per stored tuple of these keys one gather, and a sort
+by time if there is one; per combination, also of some of the sides, a few numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.kernels.comparing import equal_at
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Hits, Ints, Needles, expand_ranges, find, live_rows
+from joinengine.model.keys import Side
+from joinengine.operators.multiway.multiway_spec import MultiwayShelf, MultiwaySpec
+from joinengine.state.run import OpenRun
+
+#: Combinations that are made at a time.
+COMBINED = 1 << 17
+
+Bools = NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """Where the runs of one side have tuples of some keys.
+
+    `hits`: per run, by the places of keys. `counts` (K,): tuples per key.
+    """
+
+    runs: Sequence[OpenRun]
+    hits: Sequence[Hits]
+    counts: Ints
+
+    def only(self, some: Ints) -> Found:
+        """Of some keys, by their ascending places."""
+        of_place = np.full(len(self.counts), -1)
+        of_place[some] = np.arange(len(some))
+        hits = list[Hits]()
+        for places, lower, counts in self.hits:
+            kept = of_place[places] >= 0
+            hits.append(Hits(of_place[places[kept]], lower[kept], counts[kept]))
+        return Found(self.runs, hits, self.counts[some])
+
+
+def found_in(runs: Sequence[OpenRun], hashes: Words) -> Found:
+    """Where runs have tuples of (K,) ascending key hashes."""
+    needles = Needles(hashes, np.arange(len(hashes) + 1))
+    hits = [find(one.words, needles, one.gone) for one in runs]
+    counts = np.zeros(len(hashes), np.int64)
+    for one in hits:
+        counts[one.needles] += one.counts
+    return Found(runs, hits, counts)
+
+
+class Tuples(NamedTuple):
+    """(n,) tuples of one side, each of the key at the place `of_key`; `times` None: none count."""
+
+    of_key: Ints
+    columns: pa.RecordBatch
+    times: Ints | None
+
+    def take(self, rows: Ints) -> Tuples:
+        """Some of them, in this order."""
+        times = None if self.times is None else self.times[rows]
+        return Tuples(self.of_key[rows], self.columns.take(pa.array(rows)), times)
+
+    def only(self, some: Bools) -> Tuples:
+        """Those for which `some` is true."""
+        return self if some.all() else self.take(np.flatnonzero(some))
+
+
+def gathered(spec: MultiwaySpec, side: Side, found: Found, keys: slice) -> Tuples:
+    """The tuples of the keys at the places `keys`, by key and time."""
+    shelf, parts = MultiwayShelf(spec), list[pa.RecordBatch]()
+    of_keys = [np.empty(0, np.int64)]
+    for one, (places, lower, counts) in zip(found.runs, found.hits, strict=True):
+        start, stop = np.searchsorted(places, [keys.start, keys.stop])
+        ranks = expand_ranges(lower[start:stop], counts[start:stop])
+        if len(ranks):
+            rows = ranks if one.gone is None else live_rows(one.gone, ranks)
+            parts.append(one.columns.take(pa.array(rows)))
+            of_keys.append(np.repeat(places[start:stop] - keys.start, counts[start:stop]))
+    columns = (
+        pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], spec.carried[side])
+    )
+    of_key, times = np.concatenate(of_keys), shelf.times(side, columns)
+    tuples = Tuples(of_key, columns, times)
+    if times is None and len(parts) <= 1:
+        return tuples
+    order = np.argsort(of_key, kind="stable") if times is None else np.lexsort((times, of_key))
+    return tuples.take(order)
+
+
+def apart(
+    spec: MultiwaySpec, side: Side, arrived: Tuples, stored: Mapping[Side, Tuples], n_keys: int
+) -> Iterator[Combining]:
+    """What tuples `arrived` on `side` are combined with, keys that share a hash one by one."""
+    while len(arrived.of_key):
+        firsts = np.searchsorted(arrived.of_key, np.arange(n_keys))
+        firsts = np.minimum(firsts, len(arrived.of_key) - 1)
+        heads = arrived.columns.select(spec.keys(side)).take(pa.array(firsts))
+        same = _has_key(arrived, spec.keys(side), heads)
+        meeting = {
+            other: some.only(_has_key(some, spec.keys(other), heads))
+            for other, some in stored.items()
+        }
+        yield Combining(spec, {side: arrived.only(same), **meeting}, n_keys)
+        arrived = arrived.only(~same)
+
+
+def _has_key(tuples: Tuples, names: Sequence[str], heads: pa.RecordBatch) -> Bools:
+    """(n,) whether the key of each tuple is that of its place in (K,) `heads`."""
+    same, rows = np.ones(len(tuples.of_key), bool), np.arange(len(tuples.of_key))
+    for name, head in zip(names, heads.columns, strict=True):
+        same &= equal_at(tuples.columns.column(name), rows, head, tuples.of_key)
+    return same
+
+
+class _Places(NamedTuple):
+    """Where the tuples of each of K keys lie: starts[k]:starts[k + 1], and how to find times.
+
+    `moments` (m,): all times, ascending; `ranked` (n,): key and rank of the time of each tuple.
+    """
+
+    starts: Ints
+    moments: Ints | None
+    ranked: Ints
+
+    @classmethod
+    def of(cls, tuples: Tuples, n_keys: int) -> _Places:
+        starts = np.searchsorted(tuples.of_key, np.arange(n_keys + 1))
+        if tuples.times is None:
+            return cls(starts, None, tuples.of_key)
+        moments = np.unique(tuples.times)
+        ranks = np.searchsorted(moments, tuples.times)
+        return cls(starts, moments, tuples.of_key * (len(moments) + 1) + ranks)
+
+    def between(self, keys: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """(n,) keys -> the rows from and up to which their tuples have times in [first, last]."""
+        assert self.moments is not None
+        width = len(self.moments) + 1
+        lower = keys * width + np.searchsorted(self.moments, first)
+        upper = keys * width + np.searchsorted(self.moments, last, side="right")
+        return np.searchsorted(self.ranked, lower), np.searchsorted(self.ranked, upper)
+
+
+class Combining:
+    """Combines arrived tuples of one side with those of all others, key by key.
+
+    `tuples`: per side; all of K keys. After `combined`, `candidates` and `results` (K,) count what
+    was looked at, and what came out.
+    """
+
+    def __init__(self, spec: MultiwaySpec, tuples: Mapping[Side, Tuples], n_keys: int) -> None:
+        self._spec = spec
+        self.tuples = tuples
+        self._places = {side: _Places.of(one, n_keys) for side, one in tuples.items()}
+        self.candidates = np.zeros(n_keys, np.int64)
+        self.results = np.zeros(n_keys, np.int64)
+
+    def combined(self, arrived: Side) -> Iterator[Mapping[Side, Ints]]:
+        """Combinations, some at a time: per side the rows of its tuples."""
+        of_key = self.tuples[arrived].of_key
+        others = [side for side in self.tuples if side is not arrived]
+        others.sort(key=lambda side: len(self.tuples[side].of_key))  # the fewest first
+        yield from self._extended({arrived: np.arange(len(of_key))}, of_key, others)
+
+    def _extended(
+        self, rows: Mapping[Side, Ints], of_key: Ints, others: Sequence[Side]
+    ) -> Iterator[Mapping[Side, Ints]]:
+        """Combinations of `rows` with tuples of `others`, one side after the other."""
+        if not others:
+            self.results += np.bincount(of_key, minlength=len(self.results))
+            yield rows
+            return
+        side, *later = others
+        lower, upper = self._partners(rows, of_key, side)
+        counts = np.maximum(upper - lower, 0)
+        looked_at = np.bincount(of_key, counts, minlength=len(self.candidates))
+        self.candidates += looked_at.astype(np.int64)
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        for start in range(0, total, COMBINED):
+            numbers = np.arange(start, min(start + COMBINED, total))
+            owners = np.searchsorted(ends, numbers, side="right")
+            partners = numbers - (ends - counts - lower)[owners]
+            longer = {one: some[owners] for one, some in rows.items()} | {side: partners}
+            yield from self._extended(longer, of_key[owners], later)
+
+    def _partners(self, rows: Mapping[Side, Ints], of_key: Ints, side: Side) -> tuple[Ints, Ints]:
+        """(n,) combinations -> from and up to which row `side` has tuples that are near to each."""
+        places, nearness = self._places[side], self._spec.nearness
+        if nearness is None:
+            return places.starts[of_key], places.starts[of_key + 1]
+        times = dict[Side, Ints]()
+        for other, some in rows.items():
+            of_other = self.tuples[other].times
+            assert of_other is not None
+            times[other] = of_other[some]
+        return places.between(of_key, *nearness.near(times, side))
