@@ -30,6 +30,7 @@ PAGES = (
     "when-is-a-row-emitted",
     "asof",
     "latest",
+    "multiway",
     "cluster",
     "kafka",
     "tables",

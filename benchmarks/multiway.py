@@ -1,0 +1,131 @@
+"""Joins of several streams on one key: as one operator, and as a chain of joins, by the clock.
+
+    python -m benchmarks.multiway [--rows N] [--hot PART]
+
+Bids, and of their bidders the persons (one each), the auctions (three each) and the badges (two
+each): three or four streams in all, over the full history, on KEYS bidders. With a hot key, one
+bidder has the part HOT of the bids and of the auctions. Both ways run under `hash` and `auto`;
+DuckDB joins all at once. Each runs once to warm up, and then REPEATS times in turn; what is printed
+are medians of seconds from `start()`, or of the query, and the rows of all streams per second.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import click
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine import StreamJoin, equi, parquet_stream, session
+
+FILES, KEYS, REPEATS = 8, 50_000, 3
+#: Streams, and how many rows each has for each bidder; bids have the others.
+EACH = {"person": 1, "auction": 3, "badge": 2}
+
+
+def write(folder, rows, hot):
+    """All streams, in files; the tuples of a key are spread over its stream."""
+    rng = np.random.default_rng(1)
+    keys = {"bid": rng.integers(0, KEYS, rows)}
+    keys |= {name: rng.permutation(np.repeat(np.arange(KEYS), n)) for name, n in EACH.items()}
+    keys["bid"][rng.random(rows) < hot] = 0
+    for name, column in keys.items():
+        values = rng.random(len(column))
+        table = pa.table({f"{name}_key": column, f"{name}_value": values})
+        (folder / name).mkdir(parents=True)
+        for number in range(FILES):
+            step = len(column) // FILES
+            pq.write_table(table.slice(number * step, step), folder / name / f"{number}.parquet")
+
+
+def ours(spark, folder, rows, sides, layout, *, multiway):
+    """Seconds, and results."""
+    names = ["bid", *EACH][:sides]
+    streams = {
+        name: parquet_stream(
+            spark,
+            str(folder / name),
+            rows_per_interval=(rows if name == "bid" else KEYS * EACH[name]) // 10,
+            order="name",
+        )
+        for name in names
+    }
+    joined = streams["bid"]
+    for name in names[1:]:
+        joined = StreamJoin(
+            joined,
+            streams[name],
+            on=equi("bid_key", f"{name}_key"),
+            layout=layout,
+            instances=8,
+            multiway=multiway,
+        )
+    with tempfile.TemporaryDirectory() as checkpoint:
+        start = time.perf_counter()
+        writer = joined.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        spent = time.perf_counter() - start
+        return spent, sum(query.metrics().column("output_rows").to_pylist())
+
+
+def by_duckdb(folder, sides):
+    """Seconds, and results, of a join of all rows on two threads."""
+    connection = duckdb.connect(config={"threads": 2})
+    joins = " ".join(
+        f"join '{folder}/{name}/*.parquet' on bid_key = {name}_key" for name in [*EACH][: sides - 1]
+    )
+    values = " + ".join(f"{name}_value" for name in ["bid", *EACH][:sides])
+    start = time.perf_counter()
+    query = f"select count({values}) from '{folder}/bid/*.parquet' {joins}"
+    (rows,) = connection.sql(query).fetchall()[0]
+    return time.perf_counter() - start, rows
+
+
+@click.command()
+@click.option("--rows", default=1_000_000, help="Bids.")
+@click.option("--hot", default=0.3, help="The part of the bids of one bidder, where one is hot.")
+def main(rows: int, hot: float) -> None:
+    """Print the seconds of each way."""
+    spark = session(master="local[2]")
+    with tempfile.TemporaryDirectory() as home:
+        for part in (0.0, hot):
+            write(Path(home) / str(part), rows, part)
+        for sides in (3, 4):
+            for part in (0.0, hot):
+                compare(spark, Path(home) / str(part), rows, sides, "hot" if part else "uniform")
+    spark.stop()
+
+
+def compare(spark, folder, rows, sides, kind):
+    """Print the medians of one kind of streams."""
+    ways = {
+        f"{'one operator' if multiway else 'a chain'}, {layout}": (
+            lambda layout=layout, multiway=multiway: ours(
+                spark, folder, rows, sides, layout, multiway=multiway
+            )
+        )
+        for layout in ("hash", "auto")
+        for multiway in (True, False)
+    }
+    ways["DuckDB"] = lambda: by_duckdb(folder, sides)
+    found = {name: [] for name in ways}
+    for _ in range(1 + REPEATS):
+        for name, run in ways.items():
+            found[name].append(run())
+    each = rows + KEYS * sum([*EACH.values()][: sides - 1])
+    for name, runs in found.items():
+        spent = median(seconds for seconds, _ in runs[1:])
+        (results,) = {made for _, made in runs}
+        rate = f"{each / spent:12,.0f} rows/s"
+        print(f"{sides} {kind:8}{name:20}{spent:8.2f} s{rate}{results:12,}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
