@@ -24,9 +24,11 @@ pytestmark = pytest.mark.spark
 TIME = pa.timestamp("us", "UTC")
 NAMES, N = ("orders", "payments", "parcels"), 1200
 SQL = """
-    select o_id, p_id, s_id from '{0}/orders/*.parquet' join '{0}/payments/*.parquet' on o_key = p_key
+    select o_id, p_id, s_id from '{0}/orders/*.parquet'
+    join '{0}/payments/*.parquet' on o_key = p_key
         and p_ts between o_ts and o_ts + interval 60 second
-    join '{0}/parcels/*.parquet' on o_key = s_key and s_ts between p_ts and p_ts + interval 90 second
+    join '{0}/parcels/*.parquet' on o_key = s_key
+        and s_ts between p_ts and p_ts + interval 90 second
 """
 
 
@@ -111,7 +113,7 @@ def test_results_are_counted_in_windows(spark, folders, wanted, tmp_path):
     out = f"select epoch_us(window_end), n from '{tmp_path}/o/*.parquet'"
     ended = dict(duckdb.sql(out).fetchall())
     times = SQL.format(folders).replace("o_id, p_id, s_id", "epoch(s_ts)::int // 1000 + 1 k")
-    whole = f"select (k * 1000000000)::bigint, count(*) from ({times}) group by all"
+    whole = f"select k::bigint * 1000000000, count(*) from ({times}) group by all"
     whole = dict(duckdb.sql(whole).fetchall())
     assert len(ended) > 8
     assert ended == {end: n for end, n in whole.items() if end <= max(ended)}
