@@ -165,11 +165,12 @@ class LayoutChoice(Protocol):
         """The choice as it serves joins with a condition."""
         return self
 
-    @classmethod
-    def serves(cls) -> str:
+    def serves(self) -> str:
         """Which joins the layout serves, in words."""
-        joins = "equi, band and theta" if cls.serves_theta else "equi and band"
-        return f"{joins}; aggregates" if cls.serves_aggregates else joins
+        kinds = {"theta": self.serves_theta, "as-of": self.meets_all, "multiway": self.meets_all}
+        *most, last = ["equi", "band", *(kind for kind, served in kinds.items() if served)]
+        joins = f"{', '.join(most)} and {last}"
+        return f"{joins}; aggregates" if self.serves_aggregates else joins
 
     @property
     def counts_keys(self) -> bool:

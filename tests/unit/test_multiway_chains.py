@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pyarrow as pa
 import pytest
 
 from joinengine import StreamAggregate, StreamJoin, asof, equi, tumbling, windows, within
 from joinengine.layouts import LAYOUTS
+from joinengine.model.conditions import Multiway
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.operators import AsOfJoin, Join, MultiwayJoin
@@ -187,3 +191,12 @@ def test_explain_says_what_has_become_one():
     assert "made of 2 joins on one key: each side is stored once" in text
     assert ": a row is kept until the watermark passes ct + 60 min" in text
     assert "the newest third row - 5 min" in text
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_say_whether_they_serve_it(layout):
+    choice, on = CHOICES[layout], Multiway((("a",), ("b",), ("c",)))
+    refused = nullcontext() if choice.meets_all else pytest.raises(InvalidRequest, match=layout)
+    with refused:
+        choice.check(on, 4)
+    assert ("multiway" in choice.serves()) == choice.meets_all

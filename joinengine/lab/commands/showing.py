@@ -126,7 +126,7 @@ def list_layouts(name: str | None, json_path: Path | None) -> None:
     rows = [
         {
             "name": name,
-            "summary": f"{choice.summary}; serves {choice.serves()}",
+            "summary": f"{choice.summary}; serves {choice().serves()}",
             "source": choice.source,
         }
         for name, choice in sorted(LAYOUTS.items(), key=lambda one: one[0] not in _FIRST)
