@@ -65,6 +65,7 @@ class Join(JoinSpec, Operator):
             passes_by=self.passes_by(side),
             ahead_us=None if self.window is None else self.window.ahead_us,
             matchless=self._matchless if side in self.watched else Matchless.NONE,
+            change=self.change_of(side),
             u_of=self.cancel_by(side),
         )
 
@@ -142,7 +143,7 @@ class Join(JoinSpec, Operator):
             "how": self.how.value,
             "where": None if self.predicate is None else self.predicate.text,
             "within": self._bounds(),
-            **({} if self.changes is None else {"changes": self.changes}),
+            **({} if self.changes is None else {"changes": list(self.changes)}),
         }
 
     @override
@@ -151,7 +152,7 @@ class Join(JoinSpec, Operator):
     ) -> list[str]:
         """The condition, the layout, per side when a tuple leaves, and which are late."""
         where = "" if self.predicate is None else f", where {self.predicate.text}"
-        where += "" if self.changes is None else f", of changes told by {self.changes}"
+        where += "" if self.changes is None else f", of changes told by {self._told_by()}"
         on = condition_text(self.condition)
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
@@ -182,6 +183,10 @@ class Join(JoinSpec, Operator):
         return over or bool(state.shelves.on(UNREAD)) or self.is_due(state, batch, quiet=False)
 
     # In words
+
+    def _told_by(self) -> str:
+        columns = (f"{s.name.lower()}.{c}" for s in Side if (c := self.change_of(s)) is not None)
+        return " and ".join(columns)
 
     def _bounds(self) -> str | None:
         window = self.window
