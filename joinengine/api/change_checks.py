@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import CHANGE, JoinType, OutputColumn
 from joinengine.model.texts import quoted
+from joinengine.spark.sources.own_streams import OwnStream
 
 #: Per side the column that says how many rows come or go; None: they only come.
 Told = tuple[str | None, str | None]
@@ -87,17 +89,22 @@ def check_told(side: Side, told: Told | None) -> None:
         )
 
 
-def with_change(output: tuple[OutputColumn, ...], told: Told) -> tuple[OutputColumn, ...]:
+def with_change(
+    output: tuple[OutputColumn, ...], told: Told, sides: Sequence[Any]
+) -> tuple[OutputColumn, ...]:
     """The columns of the results, and that of their changes.
 
     Refuses columns that a row does not have again when it goes.
     """
     for one in output:
-        side, by = one.side, None if one.side is None else told[one.side]
-        if side is not None and by is not None and one.column in _OF_COMMITS:
+        if one.side is None or told[one.side] is None:
+            continue
+        source = sides[one.side]
+        passing = source.passing if isinstance(source, OwnStream) else ()
+        if one.column in (*_OF_COMMITS, *passing):
             raise InvalidRequest(
-                f"changes: {one.column}{of_side(side)} is of the commit that {by} tells of, and "
-                f"another one when the row goes; leave it out with select"
+                f"changes: {one.column}{of_side(one.side)} is of one change, and another one when "
+                f"the row goes; leave it out with select"
             )
     refuse_doubles([*(one.name for one in output), CHANGE], "the output")
     return (*output, OutputColumn(CHANGE, None, CHANGE))

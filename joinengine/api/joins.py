@@ -169,7 +169,7 @@ class StreamJoin(StreamQuery):
             shown = selected_columns(select, schemas, *of_join, exact=exact)
         if self._told is None:
             return shown
-        return change_checks.with_change(shown, self._told)
+        return change_checks.with_change(shown, self._told, self._sides)
 
     def _timed(self, within: Window | None, where: str | None) -> Window | None:
         """The window with its delays settled; an as-of join has none, and its condition has them.

@@ -266,7 +266,7 @@ REFUSED = {
         "schemas": (SCHEMAS[0], RIGHT.append(pa.field("w", pa.decimal128(9, 0)))),
     },
     "changes: expected a column of both sides": {"changes": (None, None)},
-    "changes: _commit_version of the left side is of the commit": {
+    "changes: _commit_version of the left side is of one change": {
         "changes": ("_change_type", "_change"),
         "schemas": (FED[0].append(pa.field("_commit_version", pa.int64())), FED[1]),
     },
