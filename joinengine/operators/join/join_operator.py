@@ -53,6 +53,11 @@ class Join(JoinSpec, Operator):
         """Watchers judge a batch after the last mark."""
         return bool(self.watched)
 
+    @property
+    @override
+    def is_changelog(self) -> bool:
+        return self.changes is not None
+
     @override
     def admission(self, side: Side) -> Admission:
         """The tuples that pass the filter."""
