@@ -33,11 +33,11 @@ from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.lateness import Lateness
-from joinengine.model.query import WINDOW_END, FromOperator, FromSource
+from joinengine.model.query import CHANGE, WINDOW_END, FromOperator, FromSource
 from joinengine.model.windows import Sliding
 from joinengine.operators import Aggregation, Running
 from joinengine.operators.base import LayoutPolicy
-from joinengine.predicates.grouping import compile_aggregate, partial_schema
+from joinengine.predicates.grouping import compile_aggregate, of_changes, partial_schema
 from joinengine.predicates.sketching import bound_names, sketch_schema
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source
@@ -96,23 +96,25 @@ class StreamAggregate(StreamQuery):
         _check_merging(aggregators, merge_every, runs=runs)
         self._merge_every = merge_every
         exact = session.case_sensitive()
-        fields = _groups(by, self._schema, exact=exact)
+        is_net = isinstance(source, StreamJoin) and source._told is not None
+        plain = self._schema.remove(len(self._schema) - 1) if is_net else self._schema
+        fields = _groups(by, plain, exact=exact)
         groups = tuple(field.name for field in fields)
         self._choice.check(Equi(groups, groups), self._instances)
         LayoutPolicy(divides=not runs).check(self._choice)
         self._time, panes = self._settled(window)
         zone, columns = session.zone(), list[tuple[Side, str]]()
         compiled = [
-            compile_aggregate(name, text, self._schema, columns, zone, exact=exact)
+            compile_aggregate(name, text, plain, columns, zone, exact=exact)
             for name, text in aggregates.items()
         ]
         if not compiled:
             raise InvalidRequest(
                 "aggregates: expected at least one, such as {'n': 'count(*)'}; found none"
             )
-        self._grouping = Grouping(
-            groups, tuple(compiled), panes, tuple(name for _, name in columns), top, zone
-        )
+        added = _of_changes(compiled, columns, panes, top) if is_net else tuple(compiled)
+        names = tuple(name for _, name in columns)
+        self._grouping = Grouping(groups, added, panes, names, top, zone, is_net)
         if top is not None:
             self._check_top(top, fields)
         if top is not None and top.error is not None:
@@ -128,7 +130,7 @@ class StreamAggregate(StreamQuery):
         return self._grouping.top is not None and self._grouping.top.error is not None
 
     def _check_top(self, top: Top, groups: Sequence[pa.Field]) -> None:
-        names = [one.name for one in self._grouping.aggregates]
+        names = [one.name for one in self._grouping.shown]
         if top.by not in names:
             raise InvalidRequest(
                 f"top: expected one of the aggregates {', '.join(names)}, found {top.by!r}"
@@ -269,6 +271,30 @@ def _check_kinds(aggregates: Any, window: Any, best: Any) -> None:
     for name, text in aggregates.items():
         check_text(name, "aggregates: a name", "{'n': 'count(*)'}")
         check_text(text, f"aggregates: {name}", "'sum(x)'")
+
+
+def _of_changes(
+    aggregates: Sequence[Aggregate],
+    columns: list[tuple[Side, str]],
+    panes: Panes | Sessions | Last,
+    best: Top | None,
+) -> tuple[Aggregate, ...]:
+    """The aggregates over changes, whose column is added to `columns`.
+
+    Refuses what rows that go again would have changed for others.
+    """
+    if not isinstance(panes, Panes):
+        raise InvalidRequest(
+            f"window: {panes} of changes are not served, since a row that goes may have held "
+            f"others together; use windows(..)"
+        )
+    if best is not None and best.error is not None:
+        raise InvalidRequest(
+            "top: error= counts rows that stay, and the source is a join of changes; leave error "
+            "out"
+        )
+    columns.append((Side.LEFT, CHANGE))
+    return of_changes(aggregates, f"c{len(columns) - 1}")
 
 
 def _check_merging(aggregators: int | None, merge_every: int, *, runs: bool) -> None:

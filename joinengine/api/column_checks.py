@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from joinengine.api.comparable import check_equality, distance
 from joinengine.model.arguments import check_count, check_names, check_text, kind_of
-from joinengine.model.columns import of_side, refuse_doubles, require_of
+from joinengine.model.columns import refuse_doubles, require_of
 from joinengine.model.conditions import (
     AsOf,
     Band,
@@ -176,33 +176,6 @@ def check_as_of(
             "asof: the left side is a table, whose rows no stream can be nearest to for good; "
             "put the stream on the left side"
         )
-
-
-def check_changes(
-    changes: str, how: JoinType, schemas: tuple[pa.Schema, pa.Schema], *, exact: bool
-) -> str:
-    """The column of both sides that says whether a row comes or goes, which only inner joins have.
-
-    Refuses other join types, and columns that are no integers or have two names.
-    """
-    check_text(changes, "changes", "changes='_change'")
-    if how is not JoinType.INNER:
-        raise InvalidRequest(
-            f"how: {how.value!r} of changes is not supported: a row without a match may get one, "
-            f"and lose it again, for ever. Use 'inner'"
-        )
-    fields = [require_of(schemas, side, changes, "changes", exact=exact) for side in PAIR]
-    for side, field in zip(PAIR, fields, strict=True):
-        if not pa.types.is_integer(field.type) or pa.types.is_uint64(field.type):
-            raise InvalidRequest(
-                f"changes: {field.name}{of_side(side)} is {field.type}; it must be an integer, "
-                f"+1 for a row that comes and -1 for one that goes. Compute one with withColumn"
-            )
-    if fields[0].name != fields[1].name:
-        raise InvalidRequest(
-            f"changes: {fields[0].name} and {fields[1].name} differ in case; give both one name"
-        )
-    return str(fields[0].name)
 
 
 def check_type(how: JoinType, window: Window | None, table: Side | None) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from joinengine.api import checks
+from joinengine.api import change_checks, checks
+from joinengine.api.change_checks import Told
 from joinengine.api.column_checks import (
     check_as_of,
     check_cap,
-    check_changes,
     check_condition,
     check_filter,
     check_predicate,
@@ -27,13 +27,11 @@ from joinengine.api.latest import Latest
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.arguments import check_truth
-from joinengine.model.columns import refuse_doubles
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import Duration
 from joinengine.model.query import (
-    CHANGE,
     FromOperator,
     FromSource,
     Input,
@@ -76,8 +74,10 @@ class StreamJoin(StreamQuery):
 
     `max_pairs_per_key`: the most pairs of a key that the rows of a side make in a batch, at an
     instance. Further pairs are left out and counted. None: no pair is.
-    `changes`: the name of a column of both sides that is +1 if a row comes, and -1 if it goes. The
-    results have it too, at the end: -1 takes back a result of +1. For inner joins.
+    `changes`: a column of both sides, or (left, right), that says whether a row comes or goes: +1
+    and -1, a greater number for several equal rows, or a word of a change data feed (insert,
+    delete, update_preimage, update_postimage). None: rows of that side only come. The results have
+    `_change` at the end: -1 takes back a result of +1. For inner joins.
 
     `multiway`: whether this join and those that it reads may become one operator, where all are
     inner joins on one key.
@@ -102,7 +102,7 @@ class StreamJoin(StreamQuery):
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
         max_pairs_per_key: int | None = None,
-        changes: str | None = None,
+        changes: str | tuple[str | None, str | None] | None = None,
         multiway: bool = True,
     ) -> None:
         if isinstance(left, Latest):
@@ -121,15 +121,17 @@ class StreamJoin(StreamQuery):
         written, exact, zone = condition(on), session.case_sensitive(), session.zone()
         self._how = join_type(how)
         self._schemas = (schema_of_side(left), schema_of_side(right))
+        self._told = self._told_by(changes, exact=exact)
+        plain = change_checks.without(self._told, self._schemas)
         if self._latest is None:
             self._choice.check(written, self._instances)
-        self._condition = found_columns(written, self._schemas, exact=exact)
+        self._condition = found_columns(written, plain, exact=exact)
         if self._latest is not None:
             self._condition = self._latest.meaning(self._condition)
             self._choice.check(self._condition, self._instances)
         self._choice = self._choice.serving(self._condition)
         self._distance = check_condition(self._condition, self._schemas)
-        self._predicate = check_predicate(self._condition, where, self._schemas, zone, exact=exact)
+        self._predicate = check_predicate(self._condition, where, plain, zone, exact=exact)
         self._filters = tuple(
             check_filter(text, side, self._schemas[side], zone, exact=exact)
             for side, text in zip(PAIR, (left_where, right_where), strict=True)
@@ -142,40 +144,38 @@ class StreamJoin(StreamQuery):
         self._is_apart = not check_truth(multiway, "multiway")
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
         self._is_selected = select is not None
-        self._changes = None if changes is None else self._told_by(changes, exact=exact)
-        self._output = self._shown(select, suffixes, exact=exact)
+        if self._told is not None:
+            change_checks.check_changes(self._condition, self._how, self._max_pairs)
+        self._output = self._shown(plain, select, suffixes, exact=exact)
 
-    def _told_by(self, changes: str, *, exact: bool) -> str:
-        """The column with the changes of both sides."""
-        if isinstance(self._condition, AsOf):
-            raise InvalidRequest(
-                "changes: which row is nearest cannot be taken back; leave changes out, or mark "
-                "deleted rows by latest(.., deleted=..)"
-            )
-        return check_changes(changes, self._how, self._schemas, exact=exact)
+    def _told_by(self, changes: Any, *, exact: bool) -> Told | None:
+        """The columns with the changes of both sides; None: rows only come."""
+        told = None
+        if changes is not None:
+            told = change_checks.told_by(changes, self._schemas, exact=exact)
+        for side in PAIR:
+            one = self._sides[side]
+            if isinstance(one, StreamJoin) and one._told is not None:
+                change_checks.check_told(side, told)
+        return told
 
     def _shown(
         self,
+        schemas: tuple[pa.Schema, pa.Schema],
         select: Columns | Mapping[str, str] | None,
         suffixes: tuple[str, str] | None,
         *,
         exact: bool,
     ) -> tuple[OutputColumn, ...]:
-        """The columns of the results; that of changes comes last."""
-        schemas, of_join = self._schemas, (self._condition, self._how, self._window)
-        if self._changes is not None:
-            left, right = (
-                schema.remove(schema.get_field_index(self._changes)) for schema in schemas
-            )
-            schemas = left, right
+        """The columns of the results, of those in `schemas`; that of changes comes last."""
+        of_join = (self._condition, self._how, self._window)
         if select is None:
             shown = output_columns(schemas, of_join[0], suffixes, *of_join[1:])
         else:
             shown = selected_columns(select, schemas, *of_join, exact=exact)
-        if self._changes is None:
+        if self._told is None:
             return shown
-        refuse_doubles([*(one.name for one in shown), self._changes], "the output")
-        return (*shown, OutputColumn(self._changes, None, CHANGE))
+        return change_checks.with_change(shown, self._told, self._sides)
 
     def _timed(self, within: Window | None, where: str | None) -> Window | None:
         """The window with its delays settled; an as-of join has none, and its condition has them.
@@ -242,7 +242,7 @@ class StreamJoin(StreamQuery):
             distance=self._distance,
             predicate=self._predicate,
             max_pairs=self._max_pairs,
-            changes=self._changes,
+            changes=self._told,
             **common,
         )
 

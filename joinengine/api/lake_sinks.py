@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from joinengine.api import options as given
 from joinengine.api.file_sinks import check_untransformed
 from joinengine.api.resolved import ResolvedJoin
 from joinengine.driver.settings import Settings
+from joinengine.model.columns import require_column
 from joinengine.model.errors import InvalidRequest
-from joinengine.results import delta, iceberg, iceberg_catalog
+from joinengine.results import delta, delta_merge, iceberg, iceberg_catalog
 from joinengine.results.delta import DeltaTarget
+from joinengine.results.delta_merge import DeltaMergeTarget
 from joinengine.results.iceberg import IcebergTarget
 from joinengine.results.iceberg_catalog import Catalog
 from joinengine.results.sinks import SinkFactory
@@ -52,7 +56,8 @@ def table_sink(
 
     def sink_of(checkpoint: Checkpoint, query: str) -> TableSink:
         target = target_of(checkpoint, query)
-        merge = None if size is None or not every_s else SparkMerge(join.spark, name)
+        merges = size is not None and every_s and "mergeKeys" not in options
+        merge = SparkMerge(join.spark, name) if merges else None
         return TableSink(checkpoint, target, every_s, cutting, settings.fsync, merge)
 
     return sink_of, output
@@ -69,6 +74,27 @@ def _delta(
         raise InvalidRequest("delta: path is missing; give .option('path', folder of the table)")
     folder = place(options["path"], "path")
     exact = session.case_sensitive()
+    keys = _merge_keys(join, options, exact=exact)
+    if keys:
+        rows = pa.schema(list(join.schema)[:-1])
+        columns = delta.check_table(folder, rows, partitions, exact=exact)
+        delta_merge.check_merge(folder, rows, keys)
+        return (
+            lambda checkpoint, query: DeltaMergeTarget(
+                *(
+                    checkpoint.world,
+                    folder,
+                    query,
+                    rows,
+                    columns,
+                    settings.fsync,
+                    keys,
+                    settings.show_keys,
+                )
+            ),
+            Cutting(),
+            Output(folder),
+        )
     columns = delta.check_table(folder, join.schema, partitions, exact=exact)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
@@ -76,6 +102,24 @@ def _delta(
         return DeltaTarget(*told, settings.fsync)
 
     return target_of, Cutting(partition_by=columns), Output(folder)
+
+
+def _merge_keys(join: ResolvedJoin, options: Mapping[str, str], *, exact: bool) -> tuple[str, ...]:
+    """The columns that `mergeKeys` names; none: results are appended.
+
+    Raises InvalidRequest for columns that are not there, and for results that are no changes.
+    """
+    text = options.get("mergeKeys")
+    if text is None:
+        return ()
+    if not join.query.operators[-1].is_changelog:
+        raise InvalidRequest(
+            "mergeKeys: the results are rows that stay, and not changes; leave mergeKeys out, or "
+            "give StreamJoin(.., changes=..)"
+        )
+    rows = pa.schema(list(join.schema)[:-1])
+    names = [one.strip() for one in text.split(",")]
+    return tuple(require_column(rows, one, "mergeKeys", exact=exact).name for one in names)
 
 
 def _iceberg(

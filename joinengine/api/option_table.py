@@ -73,6 +73,7 @@ _PARQUET = ("parquet",)
 _KAFKA = ("kafka",)
 _ICEBERG = ("iceberg",)
 _SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
+_MERGE_KEYS = "Columns, separated by commas, by whose values changes are applied to the table."
 _LINES = (
     Option("checkpointLocation", TEXT, "The folder for the query's state and progress. Required."),
     Option(
@@ -284,6 +285,7 @@ _LINES = (
         sinks=(*TABLES, *_KAFKA),
         since="0.2",
     ),
+    Option("mergeKeys", TEXT, _MERGE_KEYS, sinks=("delta",), since="0.2"),
     Option(
         "compression",
         CODEC,

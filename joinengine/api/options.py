@@ -20,7 +20,10 @@ from joinengine.world import kafka_clients
 #: Columns, and so no text; the writer keeps them apart.
 PARTITION_BY = "partitionBy"
 #: What only our own sinks of files do; the others Spark's writers of files know, too.
-_OURS_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery", "commitEvery")
+_OURS_ALONE = (
+    *("shared", "overwrite", "targetFileSize", "compactEvery"),
+    *("commitEvery", "mergeKeys"),
+)
 #: Sink -> how the names of options begin that it hands on to a library.
 PREFIXES = {"iceberg": "catalog.", "kafka": "kafka."}
 _CANONICAL = {name.lower(): name for name in OPTIONS}

@@ -162,6 +162,13 @@ _LINES = (
         words="without a key or time",
     ),
     Figure(
+        "unknown_change_rows",
+        "rows",
+        "rows of a changelog whose change is 0 or a word without a meaning, which are neither "
+        "stored nor matched",
+        words="of unknown change",
+    ),
+    Figure(
         "pending_rows",
         "rows",
         "rows of outer, semi and anti joins that may still find a match",

@@ -175,7 +175,9 @@ def _fill(
     entry.state_bytes = sum(entry.side_bytes)
     entry.pending_rows = state.shelves.live_rows(PENDING)
     for one in inputs:
-        entry.refused[one.side] += Refused(one.rows, one.late_rows, one.null_rows, one.ahead_rows)
+        entry.refused[one.side] += Refused(
+            *(one.rows, one.late_rows, one.null_rows, one.ahead_rows, one.unknown_change_rows)
+        )
 
 
 def _fill_instances(entry: OperatorRecord, reports: Sequence[OperatorReport]) -> None:

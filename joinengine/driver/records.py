@@ -26,12 +26,13 @@ from joinengine.wire.reports import CappedKey
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """How many rows came to a side, and how many of them were late, without a key, or ahead."""
+    """How many rows came to a side; of them late, without a key, ahead, and unknown changes."""
 
     rows: int = 0
     late: int = 0
     null: int = 0
     ahead: int = 0
+    change: int = 0
 
     def __add__(self, other: Refused) -> Refused:
         """Both together."""
@@ -40,6 +41,7 @@ class Refused:
             self.late + other.late,
             self.null + other.null,
             self.ahead + other.ahead,
+            self.change + other.change,
         )
 
 
@@ -151,6 +153,11 @@ class OperatorRecord:
     def ahead_rows(self) -> int:
         """Rows of both sides further ahead of the batch's clock than `max_ahead`."""
         return sum(side.ahead for side in self.refused)
+
+    @property
+    def unknown_change_rows(self) -> int:
+        """Rows of both sides that are changes of no row, or of unknown meaning."""
+        return sum(side.change for side in self.refused)
 
     @property
     def replanned(self) -> bool:

@@ -3,6 +3,7 @@
 Dropped are tuples that fail the filter and, counted and set aside, late ones and those that are
 ahead of time. A tuple matches nothing if its key or time is NULL or its value in a band NaN. Such
 tuples are counted. They are admitted if they will be results, as in outer joins, else set aside.
+So are changes of 0 rows, and words that name no change.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from joinengine.exchange.roles import Matchless, Role
 from joinengine.kernels.bands import Bools
+from joinengine.kernels.cancelling import numbers_of_changes
 from joinengine.kernels.comparing import latest_time, no_time
 from joinengine.kernels.probing import Ints
 from joinengine.model.columns import name_beside
@@ -30,11 +33,15 @@ REASON = "reason"
 
 
 class Refusal(StrEnum):
-    """Why a tuple was refused: late, too far ahead of the clock, or without a key or event time."""
+    """Why a tuple was refused: late, too far ahead of the clock, or without a key or event time.
+
+    Or because it is the change of no row, or of unknown meaning.
+    """
 
     LATE = "late"
     NULL = "null"
     AHEAD = "ahead"
+    CHANGE = "change"
 
 
 class Admitted(NamedTuple):
@@ -78,6 +85,8 @@ class Admitting:
         arrived = self._seen(batch)
         if role.admission.filter is not None and batch.num_rows:
             arrived = arrived.where(passes(role.admission.filter, batch))
+        if role.admission.change is not None:
+            arrived = self._known(arrived, role.admission.change)
         nulls = self._matchless(arrived)
         if nulls is not None:
             useless = self._useless(nulls, arrived.untimed)
@@ -91,6 +100,8 @@ class Admitting:
             admitted = self._on_time(arrived, arrived.times, nulls)
         if admitted.matchless is not None:
             report.null_rows += int(admitted.matchless.sum())
+        if role.admission.change is not None:
+            admitted = admitted._replace(batch=_numbered(admitted.batch, role.admission.change))
         return admitted
 
     def close(self) -> None:
@@ -114,6 +125,15 @@ class Admitting:
         if len(able):
             self.report.see_time(int(able.max()))
         return _Arrived(batch, times, untimed)
+
+    def _known(self, arrived: _Arrived, change: str) -> _Arrived:
+        """The tuples that are changes of some rows."""
+        zero = pc.equal(numbers_of_changes(arrived.batch.column(change)), 0)
+        unknown = pc.fill_null(zero, fill_value=False).to_numpy(zero_copy_only=False)
+        if not unknown.any():
+            return arrived
+        self.report.unknown_change_rows += self._set_aside(arrived.batch, unknown, Refusal.CHANGE)
+        return arrived.where(~unknown)
 
     def _matchless(self, arrived: _Arrived) -> Bools | None:
         """(n,) which tuples match nothing, because a value is missing; None: there are none."""
@@ -157,6 +177,12 @@ class Admitting:
         if count:
             self._refused.add(batch, which, why)
         return count
+
+
+def _numbered(batch: pa.RecordBatch, change: str) -> pa.RecordBatch:
+    """Tuples whose changes are numbers."""
+    place = batch.schema.get_field_index(change)
+    return batch.set_column(place, change, numbers_of_changes(batch.column(change)))
 
 
 class RefusedWriter:

@@ -54,6 +54,7 @@ class Admission:
     may be ahead of the clock of its batch; None: as far as it likes. `matchless`: which tuples that
     can match nothing are admitted all the same. `numbered`: the last column of the schema is the
     number of a tuple, in the order in which tuples are read; those of a watched side always are.
+    `change`: the column that says how many rows a tuple stands for, which travels as a number.
     `u_of`: the columns whose values decide the u of a tuple, so that equal ones stay together;
     none: it is drawn.
     """
@@ -68,6 +69,7 @@ class Admission:
     ahead_us: int | None = None
     matchless: Matchless = Matchless.NONE
     numbered: bool = False
+    change: str | None = None
     u_of: tuple[str, ...] = ()
 
 

@@ -8,7 +8,7 @@ of BATCH_ROWS rows or an eighth of what its task may hold.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,13 +18,14 @@ from typing_extensions import override
 from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.roles import Origin, Role
-from joinengine.kernels.hashing import multiset_checksum
 from joinengine.results.staging import staged_files
 from joinengine.results.targets import Discard, SinkTarget, ToParquet
 from joinengine.wire.reports import OperatorReport
 from joinengine.world.storage import tagged
 from joinengine.world.world import World
 
+#: Columns of results -> the sum of their hashes, modulo 2^64.
+Checksum = Callable[[Iterable[pa.Array]], int]
 #: Rows that are gathered before they leave.
 BATCH_ROWS = 1 << 17
 
@@ -60,7 +61,7 @@ class Results:
         exchange: Exchange,
         world: World,
         *,
-        checksum: bool,
+        checksum: Checksum | None,
         most_bytes: int,
     ) -> None:
         self._schema = schema
@@ -98,11 +99,11 @@ class Results:
     def _flush(self) -> None:
         if not self._waiting_rows:
             return
-        if self._checksum:
+        if self._checksum is not None:
             # Pieces are small; and column by column, since the memory of one serves the next.
             pieces = zip(*(one.columns for one in self._waiting), strict=True)
             columns = map(pa.concat_arrays, pieces)
-            self._sum = (self._sum + multiset_checksum(columns)) % (1 << 64)
+            self._sum = (self._sum + self._checksum(columns)) % (1 << 64)
         self._writer.write(self._waiting)
         self._left_at.append((self._now_s(), self._waiting_rows))
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0

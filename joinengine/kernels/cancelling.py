@@ -1,7 +1,6 @@
-"""Changes that cancel each other: a row that came and went again.
+"""Changes: how many rows of a kind come, or go if it is below 0; and those that cancel each other.
 
-Law: of the rows of a group as many that came are left out as that went, so that the sum of their
-changes stays the same.
+Law: of each group of equal rows one is left with the sum of their changes, or none if that is 0.
 Cost: a hash of all columns, one sort, and one comparison of each row with the one before it.
 """
 
@@ -16,6 +15,23 @@ from joinengine.kernels.hashing import Words, hash_columns
 from joinengine.kernels.probing import Ints
 
 Bools = NDArray[np.bool_]
+#: The words of a change data feed, as Delta and Spark write them.
+WORDS = {"insert": 1, "update_preimage": -1, "update_postimage": 1, "delete": -1}
+#: Groups whose changes have greater sums stay as they are: sums have 64 bits.
+_MOST = float(1 << 62)
+
+
+def numbers_of_changes(column: pa.Array) -> pa.Int64Array:
+    """(n,) whole numbers, or words of a change data feed -> (n,) changes; other words are 0.
+
+    >>> numbers_of_changes(pa.array(["delete", "insert", "upsert", None])).to_pylist()
+    [-1, 1, 0, None]
+    """
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    words, numbers = pa.array([*WORDS], column.type), pa.array([*WORDS.values()], pa.int64())
+    found = pc.fill_null(numbers.take(pc.index_in(column, words)), 0)
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.int64()), found)
 
 
 def alike(rows: pa.RecordBatch, *parts: Ints | Words) -> Ints:
@@ -40,19 +56,20 @@ def alike(rows: pa.RecordBatch, *parts: Ints | Words) -> Ints:
     return groups
 
 
-def cancelling(groups: Ints, changes: Ints) -> Bools:
-    """(n,) which of the rows cancel each other; `changes`: +1 and -1, all others stay.
+def added_up(groups: Ints, changes: Ints) -> tuple[Bools, Ints]:
+    """(n,) groups, (n,) changes -> (n,) which rows are left, and (n,) changes of these.
 
-    >>> cancelling(np.array([0, 0, 1, 0]), np.array([1, -1, 1, 1])).tolist()
-    [True, True, False, False]
+    >>> kept, sums = added_up(np.array([0, 1, 0, 2, 2]), np.array([2, 1, -1, 1, -1]))
+    >>> kept.tolist(), sums.tolist()
+    ([True, True, False, False, False], [1, 1, -1, 0, -1])
     """
-    signs = (changes == 1, changes == -1)
-    both = np.minimum(*(np.bincount(groups[sign], minlength=len(groups)) for sign in signs))
-    found = np.zeros(len(groups), bool)
-    for sign in signs:
-        rows = np.flatnonzero(sign)
-        rows = rows[np.argsort(groups[rows], kind="stable")]
-        ours = groups[rows]
-        firsts = np.searchsorted(ours, ours)
-        found[rows] = np.arange(len(rows)) - firsts < both[ours]
-    return found
+    order = np.argsort(groups, kind="stable")
+    ours = groups[order]
+    starts = np.flatnonzero(np.diff(ours, prepend=-1))
+    kept, sums = np.zeros(len(groups), bool), changes.copy()
+    firsts = order[starts]
+    sums[firsts] = np.add.reduceat(changes[order], starts) if len(starts) else 0
+    kept[firsts] = sums[firsts] != 0
+    sizes = np.bincount(groups, weights=np.abs(changes.astype(float)))
+    great = sizes[groups] >= _MOST
+    return kept | great, np.where(great, changes, sums)

@@ -59,7 +59,8 @@ class Aggregate:
     """One output column: `function` of an expression.
 
     `sql`: the expression over columns c0, c1, .. of `Grouping.columns`; None: rows are counted.
-    `kind`: the type of the result. `sums`: the type of sums in partial results.
+    `kind`: the type of the result. `sums`: the type of sums in partial results. `weight`: the
+    column that says how often a row counts; empty: once.
     """
 
     name: str
@@ -67,6 +68,13 @@ class Aggregate:
     sql: str | None
     kind: pa.DataType
     sums: str = ""
+    weight: str = ""
+
+    @property
+    def counts_values(self) -> bool:
+        """Whether partial results also say how many values a sum is of."""
+        is_sum = self.function is AggregateFunction.SUM
+        return self.function is AggregateFunction.MEAN or (is_sum and bool(self.weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +310,9 @@ class Stage(Enum):
 class Grouping:
     """The groups and aggregates of an aggregation. `columns`: the columns that expressions name.
 
-    `zone`: the time zone in which instants have dates and hours.
+    `zone`: the time zone in which instants have dates and hours. `is_net`: the last of the
+    aggregates, which no result shows, says how many rows of a group are there; without any there is
+    no group.
     """
 
     groups: tuple[str, ...]
@@ -311,6 +321,12 @@ class Grouping:
     columns: tuple[str, ...]
     top: Top | None = None
     zone: str = "UTC"
+    is_net: bool = False
+
+    @property
+    def shown(self) -> tuple[Aggregate, ...]:
+        """The aggregates of the results."""
+        return self.aggregates[:-1] if self.is_net else self.aggregates
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -350,10 +366,9 @@ def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, Aggregate
         match one.function:
             case AggregateFunction.MIN | AggregateFunction.MAX:
                 fields.append((f"p{number}", one.function))
-            case AggregateFunction.COUNT | AggregateFunction.SUM:
-                fields.append((f"p{number}", AggregateFunction.SUM))
-            case AggregateFunction.MEAN:
-                fields += [(name, AggregateFunction.SUM) for name in (f"p{number}", f"n{number}")]
+            case AggregateFunction.COUNT | AggregateFunction.SUM | AggregateFunction.MEAN:
+                names = (f"p{number}", f"n{number}") if one.counts_values else (f"p{number}",)
+                fields += [(name, AggregateFunction.SUM) for name in names]
     return fields
 
 

@@ -20,8 +20,8 @@ from joinengine.model.windows import Sliding, Window
 #: The column with the number of each watched tuple, if no column of the user has this name.
 ID = "__id"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
-#: The column of a pair that is the product of the changes of both of its tuples.
-CHANGE = "change"
+#: The column of results with their changes: of a pair the product of those of both its tuples.
+CHANGE = "_change"
 
 
 @dataclass(frozen=True, slots=True)

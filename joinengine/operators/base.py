@@ -97,7 +97,11 @@ def carry_out(
 ) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator, `exchange` has what arrives."""
     memory = task.memory_bytes
-    desk = Desk(task.header, operator.output_schema, store, exchange, world, memory_bytes=memory)
+    desk = Desk(
+        *(task.header, operator.output_schema, store, exchange, world),
+        memory_bytes=memory,
+        is_changelog=operator.is_changelog,
+    )
     shelves = (task.stored.runs, *task.shelves.values())
     if task.header.survives and (lost := desk.lost(shelves)):
         return OperatorReport(task.header.task, lost=lost)
@@ -226,6 +230,11 @@ class Operator(Protocol):
     @abstractmethod
     def lags(self) -> bool:
         """Whether results may come a batch after the watermark has passed what they are of."""
+
+    @property
+    def is_changelog(self) -> bool:
+        """Whether the last column of the results says how many of a row come, or go."""
+        return False
 
     @abstractmethod
     def admission(self, side: Side) -> Admission:

@@ -20,7 +20,7 @@ from joinengine.balancing.counting import Asked, Done, count_keys
 from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.task_results import Results, Target
-from joinengine.kernels.hashing import Words
+from joinengine.kernels.hashing import Words, multiset_checksum, net_checksum
 from joinengine.kernels.probing import Needles, group_keys
 from joinengine.layouts.service_levels import Level
 from joinengine.model.errors import DamagedState
@@ -128,15 +128,16 @@ class Desk:
         world: World,
         *,
         memory_bytes: int,
+        is_changelog: bool = False,
     ) -> None:
         store.see(header.files, header.batch)
         self.header = header
         self.report = OperatorReport(header.task)
-        checksum = header.checksum
         self.memory_bytes = memory_bytes
+        checksum = net_checksum if is_changelog else multiset_checksum
         self.results = Results(
             *(header.target, result_schema, exchange, world),
-            checksum=checksum,
+            checksum=checksum if header.checksum else None,
             most_bytes=memory_bytes // 8,
         )
         self._exchange = exchange

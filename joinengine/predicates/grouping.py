@@ -16,6 +16,7 @@ Cost: one hash aggregation over the tuples, and one over the parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -100,6 +101,22 @@ def compile_aggregate(
     return Aggregate(name, function, sql, pa.decimal128(38, scale), sums)
 
 
+def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate, ...]:
+    """The same over changes, in column `change` of expressions, and last how many rows there are.
+
+    Raises InvalidRequest for those that sums alone do not tell.
+    """
+    for one in aggregates:
+        if one.function in (AggregateFunction.MIN, AggregateFunction.MAX):
+            raise InvalidRequest(
+                f"aggregates: {one.name}: the {one.function} of rows that may go again is not "
+                f"known, since only sums are kept; leave it out, or ask a table that mergeKeys "
+                f"writes"
+            )
+    rows = Aggregate("", AggregateFunction.COUNT, None, pa.int64())
+    return tuple(replace(one, weight=change) for one in (*aggregates, rows))
+
+
 def _type_of_sum(kind: str, what: str) -> str:
     """A type in which sums are exact (of floats: as exact as floats are)."""
     if kind in _INTEGERS:
@@ -130,7 +147,7 @@ def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
         if one.sums:
             kind = pa.float64() if one.sums == "DOUBLE" else _decimal(one.sums)
         fields.append(pa.field(f"p{number}", kind))
-        if one.function is AggregateFunction.MEAN:
+        if one.counts_values:
             fields.append(pa.field(f"n{number}", pa.int64()))
     return pa.schema([*groups, *fields])
 
@@ -157,16 +174,34 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
         edges = [f"min({BEGINNING}) as {BEGINNING}", f"max({PANE}) as {PANE}"]
     sums = list[str]()
     for number, one in enumerate(grouping.aggregates):
-        value = "*" if one.sql is None else one.sql
-        if one.function in (AggregateFunction.SUM, AggregateFunction.MEAN):
-            sums.append(f"cast(sum({value}) as {one.sums}) as p{number}")
-        else:
-            sums.append(f"{one.function}({value}) as p{number}")
-        if one.function is AggregateFunction.MEAN:
-            sums.append(f"count({value}) as n{number}")
+        sums.append(f"{_first_added(one)} as p{number}")
+        if one.counts_values:
+            sums.append(f"{_number_of_values(one)} as n{number}")
     selected = ", ".join([*grouping.places, *edges, *sums])
     sql = f"select {selected} from parts group by {', '.join(keys)}"
     return query_parts(sql, pa.table(columns), grouping.zone)
+
+
+def _first_added(one: Aggregate) -> str:
+    """SQL of an aggregate of tuples."""
+    value = "*" if one.sql is None else one.sql
+    if one.function is AggregateFunction.COUNT:
+        return _number_of_values(one)
+    if one.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
+        return f"{one.function}({value})"
+    if one.weight:
+        wide = {"DOUBLE": "double", "DECIMAL(38,0)": "hugeint"}.get(one.sums)
+        value = f"({value})" if wide is None else f"cast({value} as {wide})"
+        value = f"{value} * {one.weight}"
+    return f"cast(sum({value}) as {one.sums})"
+
+
+def _number_of_values(one: Aggregate) -> str:
+    """SQL of how many tuples have a value."""
+    if not one.weight:
+        return f"count({'*' if one.sql is None else one.sql})"
+    known = "" if one.sql is None else f" filter (({one.sql}) is not null)"
+    return f"cast(coalesce(sum({one.weight}){known}, 0) as bigint)"
 
 
 def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -237,16 +272,20 @@ def finish(
     groups = grouping.places
     columns = list(groups)
     how = dict(partial_fields(grouping.aggregates))
-    for number, one in enumerate(grouping.aggregates):
+    for number, one in enumerate(grouping.shown):
         added = _added(grouping, f"p{number}", how[f"p{number}"])
         if one.function is AggregateFunction.MEAN:
             added = f"cast({added} as double) / sum(n{number})"
         elif one.kind == pa.int64() and one.function in _WHOLE:
             added = f"cast({added} as bigint)"
+        if one.counts_values:  # the sum of no values is NULL, also if there were any
+            added = f"case when sum(n{number}) <> 0 then {added} end"
         columns.append(f"{added} as a{number}")
     columns += [f"cast({edge} as bigint) as w{place}" for place, edge in enumerate(window)]
     keys = [*groups, *(edge for edge in window if isinstance(edge, str))]
     by = f" group by {', '.join(keys)}" if keys else ""
+    if grouping.is_net:
+        by += f" having sum(p{len(grouping.shown)}) <> 0"
     found = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
     found = found.rename_columns(schema.names).cast(schema)
     return found if grouping.top is None else greatest(grouping, found)

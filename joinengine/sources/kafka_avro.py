@@ -117,13 +117,17 @@ def schema_text(schema: Any, registry: Registry | None, topic: str) -> str:
     return schema if isinstance(schema, str) else json.dumps(schema)
 
 
-def columns_of(text: str) -> pa.Schema:
-    """The columns of an Avro record. Raises InvalidRequest for what is no record of known types."""
+def columns_of(text: str, names: Sequence[str] | None = None) -> pa.Schema:
+    """The columns of an Avro record; `names`: some of them, None: all.
+
+    Raises InvalidRequest for what is no record of known types, or lacks one of `names`.
+    """
     try:
-        parsed = library().parse_schema(json.loads(text))
+        parsed = _expanded(text)
         if not isinstance(parsed, dict) or not parsed.get("fields"):
             raise TypeError("it is no record with fields")
-        return pa.schema([(one["name"], _type_of(one["type"])) for one in parsed["fields"]])
+        fields = {one["name"]: one["type"] for one in parsed["fields"]}
+        return pa.schema([(name, _type_of(fields[name])) for name in names or fields])
     except InvalidRequest:
         raise
     except Exception as error:
@@ -156,6 +160,12 @@ def _type_of(kind: Any) -> pa.DataType:
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
     return library().parse_schema(json.loads(text))
+
+
+@lru_cache(maxsize=64)
+def _expanded(text: str) -> Any:
+    """A schema in which types stand where they are named again."""
+    return library().schema.expand_schema(json.loads(text))
 
 
 @lru_cache(maxsize=1024)
@@ -202,7 +212,7 @@ def _read(
     others = _constants(writer, reader, tuple(payload.names))
     if others is not None:
         with suppress(Unserved):
-            found = columns(content, starts, ends, _parsed(writer), payload.names)
+            found = columns(content, starts, ends, _expanded(writer), payload.names)
             for name, value in others.items():
                 found[name] = pa.repeat(pa.scalar(value, payload.field(name).type), len(ends))
             arrays = [found[one.name].cast(one.type) for one in payload]
@@ -223,7 +233,7 @@ def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, An
     None: a column is more than a field of the writer as it is, and only the library can say what.
     """
     theirs, ours = (
-        {one["name"]: one["type"] for one in _parsed(text)["fields"]} for text in (writer, reader)
+        {one["name"]: one["type"] for one in _expanded(text)["fields"]} for text in (writer, reader)
     )
     if '"aliases"' in reader or not all(
         _is_alike(theirs[name], ours[name]) for name in names if name in theirs

@@ -1,9 +1,5 @@
 """From the values of messages to columns, a chunk at a time.
 
-JSON: the values of a chunk are the lines of one text, which Arrow reads at once. Each value must
-begin with { and end with }, and there must be as many rows as values. So none has more or less than
-a row: what is open at the end of a line would go on with {, which nothing inside JSON does there.
-
 What cannot be decoded is found by halves.
 
 Law: a tuple holds the value of one message, and all of it; a message that has no tuple is an error,
@@ -21,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from joinengine.model.errors import UnreadableMessage
 from joinengine.model.skipped import Skipped
 from joinengine.model.texts import in_a_line
+from joinengine.sources.debezium import changes_of_avro, changes_of_json, rows_inserted
+from joinengine.sources.json_values import Refused, objects
 from joinengine.sources.kafka_avro import Registry, read_avro
 from joinengine.sources.projection import REFUSED
 from joinengine.sources.schemas import cast
@@ -75,16 +71,13 @@ class OnError(StrEnum):
     SKIP = "skip"
 
 
-class Refused(Exception):
-    """Some of the values cannot be decoded; why."""
-
-
 @dataclass(frozen=True)
 class Decoding:
     """How messages become tuples.
 
     `payload`: the columns of the value. `include`: what else becomes a column. `avro`: the reader's
-    schema, and `registry` where its writers' are; None: they are the same.
+    schema, and `registry` where its writers' are; None: they are the same. `changes`: values are
+    envelopes of Debezium, each with any number of changes.
     """
 
     value: ValueFormat = ValueFormat.RAW
@@ -93,6 +86,7 @@ class Decoding:
     on_error: OnError = OnError.FAIL
     avro: str = ""
     registry: Registry | None = None
+    changes: bool = False
 
 
 #: Values -> their columns, and how many rows each value has; None: one. Raises Refused and others.
@@ -220,69 +214,15 @@ def _read_json(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
 ) -> tuple[pa.Table, None]:
     """The objects that the values are, one row each."""
-    return _objects(values, payload), None
+    return objects(values, payload), None
 
 
 def _read_debezium(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
-) -> tuple[pa.Table, None]:
-    """The rows that envelopes insert, with the schema of their values beside them or without."""
-    row = _as_json(payload) if payload.names else _NOTHING
-    change = [pa.field("op", pa.string()), pa.field("after", pa.struct(row))]
-    read = _objects(values, pa.schema([*change, pa.field("payload", pa.struct(change))]))
-    bare, wrapped = read.combine_chunks().to_batches()[0].columns[:2], read["payload"]
-    inner = wrapped.combine_chunks().flatten()
-    ops, after = (pc.coalesce(*both) for both in zip(bare, inner, strict=True))
-    others = pc.unique(ops.filter(pc.invert(pc.is_in(ops.fill_null(""), pa.array(["c", "r"])))))
-    if len(others):
-        raise Refused(
-            f"its op is {others[0].as_py()!r}, and only inserts, c and r, are read: updates and "
-            "deletes are not joined"
-        )
-    if after.null_count:
-        raise Refused("its field after is NULL")
-    if not payload.names:
-        return read, None
-    columns = [one.cast(field.type) for one, field in zip(after.flatten(), payload, strict=True)]
-    return pa.Table.from_arrays(columns, schema=payload), None
-
-
-def _objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
-    """The objects that the values are, one row each, with these fields."""
-    if None in values:
-        raise Refused("it has no value: it is a tombstone")
-    lines = values
-    if not all(one[:1] == b"{" and one[-1:] == b"}" for one in lines):
-        lines = [one.strip() for one in values]
-        if not all(one[:1] == b"{" and one[-1:] == b"}" for one in lines):
-            raise Refused("it is no JSON object")
-    text = b"\n".join(lines)
-    if not text.isascii():
-        text.decode()  # Arrow does not look whether it is UTF-8
-    table = pj.read_json(
-        pa.BufferReader(text),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
-        parse_options=pj.ParseOptions(
-            explicit_schema=_as_json(payload) if payload.names else _NOTHING,
-            unexpected_field_behavior="ignore",
-        ),
-    )
-    if table.num_rows != len(values):
-        raise Refused(f"it holds {table.num_rows} objects")
-    if not payload.names:
-        return table
-    columns = [table[one.name].cast(one.type) for one in payload]
-    return pa.Table.from_arrays(columns, schema=payload)
-
-
-#: Where no column is asked for, rows are to be counted all the same.
-_NOTHING = pa.schema([("", pa.string())])
-
-
-def _as_json(payload: pa.Schema) -> pa.Schema:
-    """The types as which Arrow reads them from JSON: it takes dates for numbers."""
-    kinds = [(one.name, pa.string() if pa.types.is_date(one.type) else one.type) for one in payload]
-    return pa.schema(kinds)
+) -> tuple[pa.Table, list[int] | None]:
+    if decoding.changes:
+        return changes_of_json(values, payload)
+    return rows_inserted(values, payload), None
 
 
 def _read_raw(
@@ -293,7 +233,10 @@ def _read_raw(
 
 def _read_avro(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
-) -> tuple[pa.Table, None]:
+) -> tuple[pa.Table, list[int] | None]:
+    if decoding.changes:
+        whole = decoding.payload
+        return changes_of_avro(values, payload, whole, decoding.avro, decoding.registry)
     if not payload.names:
         payload = decoding.payload
     return read_avro(values, payload, decoding.avro, decoding.registry), None

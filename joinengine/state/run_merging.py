@@ -166,9 +166,10 @@ class Merger:
             return
         order = merged_order(page.words, numbers, len(copies))
         page = Page(page.words[order], page.columns.take(pa.array(order)))
-        outdone = self._upkeep.shelf.outdone(side, page, numbers[order], self._upkeep.watermark)
-        if outdone is not None:
-            page, numbers = self._only(page, numbers[order], ~outdone)
+        reduced = self._upkeep.shelf.reduced(side, page, numbers[order], self._upkeep.watermark)
+        if reduced is not None:
+            columns, kept = reduced
+            page, numbers = self._only(Page(page.words, columns), numbers[order], kept)
         sizes = np.bincount(numbers, minlength=len(copies))
         some = np.flatnonzero(sizes).tolist()
         instances = [copies[i].inputs[0].run.instance for i in some]

@@ -71,10 +71,10 @@ class Shelf(Protocol):
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """(n,) the last watermark at which each tuple is needed."""
 
-    def outdone(
+    def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
-    ) -> NDArray[np.bool_] | None:
-        """(n,) which tuples are needed no more because another of the page is newer; None: none.
+    ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
+        """(n,) which tuples are needed beside the others of the page, and their columns; None: all.
 
         The tuples are sorted by `spines` (n,), the spines that they are of, and by word.
         """

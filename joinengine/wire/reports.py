@@ -49,6 +49,7 @@ class InputReport:
     null_rows: int = 0
     late_rows: int = 0
     ahead_rows: int = 0
+    unknown_change_rows: int = 0
     newest_time: int | None = None
     deliveries: int = 0
     #: the file of late and NULL-key tuples; None: there are none, or the user does not keep them

@@ -1,12 +1,13 @@
 """Joins of changes: the net of what comes out is the join of the net of what goes in.
 
-Rows come and go in any order and number, so a row may also go before it comes.
+Rows come and go in any order and number, so a row may also go before it comes. Changes of no row,
+and words that mean none, count for nothing.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -14,126 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import InvalidRequest, StreamJoin, asof, equi, within
+from joinengine import (
+    InvalidRequest,
+    StreamJoin,
+    asof,
+    equi,
+    within,
+)
 from joinengine.driver.settings import Settings
-from joinengine.kernels.cancelling import alike, cancelling
-from joinengine.sources.readings import Reading
-from joinengine.spark.sources.inputs import Stream
+from joinengine.kernels.cancelling import WORDS, added_up, alike
+from joinengine.model.errors import JoinEngineError
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, RIGHT, TIME, InlineJobs, LocalQuery
+from tests.harness import LEFT, RIGHT, InlineJobs
 from tests.laws.cases import CHOICES, EACH_ROUTER, enough, feed, kills, relaxed, ways
-
-CHANGE = pa.field("_change", pa.int8())
-SCHEMAS = LEFT.append(CHANGE), RIGHT.append(CHANGE)
-
-
-def stream(name, schema):
-    return Stream(None, {"kind": "recorded", "path": name}, Reading(schema))
-
-
-def joined(layout="hash", instances=3, schemas=SCHEMAS, **of):
-    sides = stream("left", schemas[0]), stream("right", schemas[1])
-    given = {"on": equi("lk", "rk"), "changes": "_change", "layout": layout} | of
-    return StreamJoin(*sides, instances=instances, **given)
-
-
-ANYWHERE = {"pkg", "d-choices", "w-choices", "shuffle", "bi", "bi-k"}
-
-
-class Changing(LocalQuery):
-    """Feeds (key, value, time, change) tuples."""
-
-    def __init__(self, folder, plan, layout, **settings):
-        super().__init__(folder, plan.query(), layout, choices=[plan._choice], **settings)
-
-    def run_tuples(self, batch, left, right, map_tasks=2):
-        sides = zip(SCHEMAS, (left, right), strict=True)
-        tables = [
-            pa.RecordBatch.from_arrays(
-                [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(schema)],
-                schema=schema,
-            )
-            for schema, rows in sides
-        ]
-        self.run(
-            batch,
-            [
-                [
-                    (n, table.take(pa.array(range(task, table.num_rows, map_tasks), pa.int64())))
-                    for n, table in enumerate(tables)
-                ]
-                for task in range(map_tasks)
-            ],
-        )
-
-    def check_state(self):
-        """Each home holds the same net of a word: which equal rows have cancelled may differ.
-
-        Under some layouts each tuple stands once, at any of several instances.
-        """
-        if self.chosen.choice.name in ANYWHERE:
-            return
-        (state,) = self.runner.manifest.operators
-        layouts = state.layouts
-        newest = getattr(layouts.pending, "before", layouts.newest)
-        live = {**layouts.older, layouts.version: newest}
-        held = defaultdict(Counter)
-        for run in state.shelves.state.values():
-            opened = self._opened.open(run, state.shelves.files[run.file])
-            changes = opened.columns.column("_change").to_pylist()
-            for row in opened.live_rows().tolist():
-                word = run.version, run.side, int(opened.words[row])
-                held[word][run.instance] += changes[row]
-        for (version, side, word), nets in held.items():
-            one = np.array([word], np.uint64), np.array([next(iter(nets))], np.uint16)
-            homes = {*live[version].router.homes(side, *one).instances.tolist()}
-            net = {instance: n for instance, n in nets.items() if n}
-            assert set(net) in (set(), homes), "all homes hold it, or none"
-            assert len({*net.values()}) <= 1, "and as often"
-
-    def net(self):
-        """Result -> how often it is there in the end."""
-        found = Counter()
-        for row, times in self.output().items():
-            found[row[:-1]] += row[-1] * times
-        return {row: n for row, n in found.items() if n}
-
-
-def net_of_pairs(batches, span=None):
-    """The join of the nets by nested loop."""
-    left, right = (Counter() for _ in range(2))
-    for both in batches:
-        for net, rows in zip((left, right), both, strict=True):
-            for *row, change in rows:
-                net[tuple(row)] += change
-    found = Counter()
-    for one, n in left.items():
-        for other, m in right.items():
-            if one[0] == other[0] and (span is None or 0 <= other[2] - one[2] <= span):
-                found[(*one, *other)] += n * m
-    return {row: n for row, n in found.items() if n}
-
-
-@st.composite
-def streams(draw):
-    """Few distinct rows, which come and go again and again; one key is hot."""
-    rng = np.random.default_rng(draw(st.integers(0, 10**9)))
-    distinct = draw(st.sampled_from([2, 6, 30]))
-    sizes = draw(st.lists(st.tuples(*[st.integers(0, 40)] * 2), min_size=1, max_size=6))
-
-    def row(serial):
-        key = 0 if serial % 3 else serial
-        return key, serial, 10 * serial, int(rng.choice([1, -1]))
-
-    return [
-        tuple([row(int(rng.integers(distinct))) for _ in range(n)] for n in both) for both in sizes
-    ]
+from tests.laws.changing import FED, SCHEMAS, Changing, joined, net_of_pairs, stream, streams
 
 
 @pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(
-    batches=streams(),
+    changes=streams(),
     span=st.none() | st.integers(0, 100),
     schedule=st.dictionaries(
         st.integers(1, 5),
@@ -144,13 +45,14 @@ def streams(draw):
     way=ways,
 )
 def test_the_net_of_the_results_is_the_join_of_the_nets(
-    layout, batches, span, schedule, kills, twice, way
+    layout, changes, span, schedule, kills, twice, way
 ):
-    window = None
+    (fed, batches), window = changes, None
     if span is not None:
         window = within("lt", "rt", lower="0 us", upper=f"{span} us", delay="1 s")
     with tempfile.TemporaryDirectory() as folder:
-        plan = joined(CHOICES[layout], enough(layout, 4), within=window)
+        told = {"schemas": FED, "changes": ("_change_type", "_change")} if fed else {}
+        plan = joined(CHOICES[layout], enough(layout, 4), within=window, **told)
         jobs = InlineJobs(twice=twice, **way)
         query = Changing(folder, plan, layout, jobs=jobs, settings=Settings(schedule=schedule))
         feed(query, batches, kills)
@@ -162,7 +64,7 @@ def test_the_state_follows_the_rows_and_not_their_changes():
     with tempfile.TemporaryDirectory() as folder:
         query, held, batches = Changing(folder, joined(), "hash"), [], []
         for batch in range(40):
-            rows = [(key, key, key, sign) for key in range(50) for sign in (1, -1, 1, -1)]
+            rows = [(key, key, key, sign) for key in range(50) for sign in (3, -1, 1, -3)]
             rows += [(99, batch, 0, 1)]
             batches.append((rows, [(99, 0, 0, 1)]))
             query.run_tuples(batch, *batches[-1])
@@ -181,18 +83,55 @@ rows_of_columns = st.lists(
 @given(rows_of_columns, st.data())
 def test_alike_rows_cancel_by_number(rows, data):
     n, kinds = len(rows), enumerate((pa.int64(), pa.string()))
-    changes = data.draw(st.lists(st.sampled_from([1, -1, 2]), min_size=n, max_size=n))
+    some = st.sampled_from([1, -1, 2, -3])
+    changes = data.draw(st.lists(some, min_size=n, max_size=n))
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in kinds]
     batch = pa.RecordBatch.from_arrays(columns, names=["x", "y"])
     groups = alike(batch, np.zeros(n, np.int64))
-    left = ~cancelling(groups, np.array(changes, np.int64))
-    before, after = Counter(), Counter()
-    for row, change, stays in zip(rows, changes, left, strict=True):
+    kept, sums = added_up(groups, np.array(changes, np.int64))
+    before = Counter()
+    for row, change in zip(rows, changes, strict=True):
         before[row] += change
-        after[row] += change * bool(stays)
-    assert {r: n for r, n in before.items() if n} == {r: n for r, n in after.items() if n}
-    signs = {(row, change) for row, change, stays in zip(rows, changes, left, strict=True) if stays}
-    assert not [row for row, change in signs if change == 1 and (row, -1) in signs]
+    left = [(row, change) for row, change, stays in zip(rows, sums, kept, strict=True) if stays]
+    assert sorted(left, key=str) == sorted(((r, n) for r, n in before.items() if n), key=str)
+
+
+def test_sums_that_64_bits_do_not_hold_stay_apart():
+    groups, changes = np.zeros(2, np.int64), np.full(2, 2**62, np.int64)
+    kept, sums = added_up(groups, changes)
+    assert kept.all()
+    assert sums.tolist() == changes.tolist()
+
+
+def test_products_that_64_bits_do_not_hold_are_an_error():
+    wide = pa.field("_change", pa.int64())
+    schemas = LEFT.append(wide), RIGHT.append(wide)
+    with tempfile.TemporaryDirectory() as folder:
+        query = Changing(folder, joined(schemas=schemas), "hash")
+        with pytest.raises(JoinEngineError, match="_change times _change of a pair is more than"):
+            query.run_tuples(0, [(1, 1, 1, 2**40)], [(1, 1, 1, 2**40)])
+
+
+def test_rows_of_a_side_that_only_come_meet_changes():
+    with tempfile.TemporaryDirectory() as folder:
+        plan = joined(schemas=(SCHEMAS[0], RIGHT), changes=("_change", None))
+        query = Changing(folder, plan, "hash")
+        query.run_tuples(0, [(1, 1, 1, 2), (1, 1, 1, -1)], [(1, 5, 1), (1, 6, 1)])
+        query.run_tuples(1, [(1, 1, 1, -1), (1, 2, 1, 1)], [(1, 7, 1)])
+        values = {(row[1], row[4]): n for row, n in query.net().items()}
+        assert values == {(2, 5): 1, (2, 6): 1, (2, 7): 1}
+
+
+def test_changes_of_no_row_and_of_no_meaning_are_counted():
+    with tempfile.TemporaryDirectory() as folder:
+        plan = joined(schemas=FED, changes=("_change_type", "_change"))
+        query = Changing(folder, plan, "hash")
+        left = [(1, n, 1, word) for n, word in enumerate([*WORDS, "upsert", "Insert", None])]
+        query.run_tuples(0, left, [(1, 1, 1, change) for change in (1, 0, None)])
+        (one,) = query.records[-1].joins
+        assert (one.unknown_change_rows, one.null_rows) == (3, 2)
+        assert sum(query.net().values()) == 0
+        assert sorted(row[-1] for row in query.output()) == [-1, -1, 1, 1]
 
 
 REFUSED = {
@@ -201,10 +140,22 @@ REFUSED = {
         "within": within("lt", "rt", upper="1 s", lower="0 s", delay="0 s"),
     },
     "changes: column '_op' of the left side does not exist": {"changes": "_op"},
-    "changes: lt of the left side is timestamp": {
-        "changes": "lt",
-        "schemas": (SCHEMAS[0], RIGHT.append(pa.field("lt", TIME))),
+    "changes: lt of the left side is timestamp": {"changes": ("lt", None)},
+    "changes: w of the left side is double": {
+        "changes": ("w", None),
+        "schemas": (LEFT.append(pa.field("w", pa.float64())), RIGHT),
     },
+    "changes: w of the right side is decimal128": {
+        "changes": ("_change", "w"),
+        "schemas": (SCHEMAS[0], RIGHT.append(pa.field("w", pa.decimal128(9, 0)))),
+    },
+    "changes: expected a column of both sides": {"changes": (None, None)},
+    "changes: _commit_version of the left side is of one change": {
+        "changes": ("_change_type", "_change"),
+        "schemas": (FED[0].append(pa.field("_commit_version", pa.int64())), FED[1]),
+    },
+    "max_pairs_per_key: a pair that is left out": {"max_pairs_per_key": 5},
+    "where: column 'left._change' does not exist": {"where": "left._change > 0"},
     "changes: which row is nearest cannot be taken back": {
         "on": asof("lt", "rt", by=equi("lk", "rk"), delay="0 s")
     },
@@ -215,3 +166,19 @@ REFUSED = {
 def test_changes_that_cannot_be_served(message):
     with pytest.raises(InvalidRequest, match=message):
         joined(**REFUSED[message])
+
+
+def test_the_results_of_changes_are_not_taken_for_rows():
+    again = stream("again", LEFT)
+    with pytest.raises(InvalidRequest, match="the left side is a join of changes"):
+        StreamJoin(joined(), again, on=equi("rk", "lk"), suffixes=("", "_2"), instances=2)
+    with pytest.raises(InvalidRequest, match="the left side is a join of changes"):
+        StreamJoin(joined(), again, on=equi("rk", "lk"), instances=2, changes=("lv", None))
+    both = StreamJoin(
+        *(joined(), again),
+        on=equi("rk", "lk"),
+        suffixes=("", "_2"),
+        instances=2,
+        changes=("_change", None),
+    )
+    assert both.schema.names[-1] == "_change"

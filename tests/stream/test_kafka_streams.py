@@ -301,3 +301,75 @@ def test_a_partition_that_is_read_later_is_not_late(broker, spark, tmp_path):
         [(10, 12), (10, 59), (11, 12), (11, 59), (50, 59), (12, 12), (12, 59)]
     )
     assert sum(query.metrics()["late_rows"].to_pylist()) == 0
+
+
+def test_the_changes_of_two_databases_are_joined(spark, broker, tmp_path):
+    """Rows are deleted and updated over two starts; what is there in the end has been joined."""
+    tables, topics = ({}, {}), [fresh_topic(broker, 1) for _ in range(2)]
+
+    def change(side, ident, value):
+        before = tables[side].pop(ident, None)
+        after = None if value is None else {"id": ident % 7, "ident": ident, "value": value}
+        op = "c" if before is None else "d" if after is None else "u"
+        text = json.dumps({"op": op, "before": before, "after": after})
+        produce(broker, topics[side], [text, None] if op == "d" else [text])
+        if after is not None:
+            tables[side][ident] = after
+
+    def joined():
+        columns = "id bigint, ident bigint, value string"
+        sides = [
+            kafka_stream(
+                *(spark, broker.servers, topic), value="debezium", schema=columns, changes=True
+            )
+            for topic in topics
+        ]
+        join = StreamJoin(*sides, on="id", suffixes=("_l", "_r"), changes="_change", instances=4)
+        writer = join.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for ident in range(40):
+        change(0, ident, f"l{ident}")
+        change(1, ident % 20, f"r{ident}")
+    joined()
+    for ident in range(0, 40, 3):
+        change(0, ident, None if ident % 2 else "new")
+        change(1, ident % 20, None if ident in tables[1] else "again")
+    joined()
+    found, truth = Counter(), Counter()
+    for row in ds.dataset(tmp_path / "out").to_table().to_pylist():
+        found[tuple(list(row.values())[:-1])] += row["_change"]
+    for left in tables[0].values():
+        for right in tables[1].values():
+            if left["id"] == right["id"]:
+                truth[(*left.values(), right["ident"], right["value"])] += 1
+    assert {row: n for row, n in found.items() if n} == truth
+    assert len(found) > len(truth) > 50
+
+
+def test_what_is_no_change_of_a_database(spark, broker, topics):
+    def stream(**more):
+        given = {"schema": LEFT, "value": "debezium", "changes": True} | more
+        return kafka_stream(spark, broker.servers, topics.left, **given)
+
+    row = {"type": "record", "name": "r", "fields": [{"name": "op", "type": "string"}]}
+    other = [{"name": name, "type": "long"} for name in ("before", "after")]
+    for change, said in (
+        (dict(value="json"), "changes: value='json' has no envelopes of Debezium"),
+        (dict(schema="_change int"), "changes: there is a column '_change' already"),
+        (dict(value="avro", schema=row), "not an Avro schema whose columns joinengine reads"),
+        (
+            dict(value="avro", schema={**row, "fields": row["fields"] + other}),
+            "changes: an envelope of Debezium has the fields op",
+        ),
+    ):
+        with pytest.raises(InvalidRequest, match=said):
+            stream(**change)
+    with pytest.raises(InvalidRequest, match="changes: offset of the left side is of one change"):
+        StreamJoin(
+            *(stream(include=["offset"]), stream(schema=RIGHT)),
+            on=equi("id", "rid"),
+            changes="_change",
+            instances=2,
+        )

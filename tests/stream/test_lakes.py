@@ -6,6 +6,7 @@ from collections import Counter
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -118,6 +119,46 @@ def test_an_iceberg_table(writer, joined, folders, catalog):
     table = made.load_table("shop.sales")
     assert rows(table.scan().to_arrow()) == expected(folders)
     assert len(table.snapshots()) == 5
+
+
+def test_changes_become_a_table_by_key(spark, tmp_path, monkeypatch):
+    """Orders and customers come and go; the table is the join of those that are there."""
+    left = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("_change", pa.int8())])
+    right = pa.schema([("cid", pa.int64()), ("name", pa.string()), ("_change", pa.int8())])
+
+    def add(name, schema, rows):
+        (tmp_path / name).mkdir(exist_ok=True)
+        count = len([*(tmp_path / name).iterdir()])
+        columns = dict(zip(schema.names, zip(*rows, strict=True), strict=True))
+        pq.write_table(pa.table(columns, schema), tmp_path / name / f"{count}.parquet")
+
+    def joined(**more):
+        told = {"on": equi("customer", "cid"), "instances": 3, "changes": "_change"} | more
+        sides = (parquet_stream(spark, str(tmp_path / name)) for name in "lr")
+        writer = StreamJoin(*sides, **told).writeStream.format("delta").trigger(availableNow=True)
+        return writer.option("checkpointLocation", tmp_path / "c").option("mergeKeys", "ID")
+
+    add("l", left, [(n, n % 5, 1) for n in range(40)])
+    add("r", right, [(n, f"name {n}", 1) for n in range(5)])
+    place = str(tmp_path / "table")
+    joined().start(place).awaitTermination()
+    add("l", left, [(n, n % 5, -1) for n in range(0, 40, 3)])
+    add("r", right, [(2, "name 2", -1), (2, "new", 1), (4, "name 4", -1)])
+    joined().start(place).awaitTermination()
+    names = {n: f"name {n}" for n in range(4)} | {2: "new"}
+    kept = [n for n in range(40) if n % 3 and n % 5 in names]
+    assert rows(DeltaTable(place).to_pyarrow_table()) == Counter(
+        (n, n % 5, n % 5, names[n % 5]) for n in kept
+    )
+    for said, writer in {
+        "mergeKeys: column 'what' does not exist": joined().option("mergeKeys", "what"),
+        "mergeKeys: the results are rows that stay": joined(
+            changes=None, select=["id", "left._change"]
+        ),
+        "option 'mergeKeys' is only valid with format": joined().format("iceberg"),
+    }.items():
+        with pytest.raises(InvalidRequest, match=said):
+            writer.start(str(tmp_path / "other"))
 
 
 def test_what_cannot_be_is_refused_before_anything_is_there(writer, joined, catalog, tmp_path):

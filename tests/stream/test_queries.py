@@ -71,6 +71,29 @@ def test_asof(spark, options, layout, window_us):
     assert report["output_rows"] > 29_000, "each line item once"
 
 
+@layouts("mnrt", others=("auto", "hash", "shuffle", "pkg", "bi-k", "ftlb"))
+@pytest.mark.parametrize("kept", [False, True])
+def test_changes(spark, options, layout, kept, tmp_path):
+    """By the net of the files, and by a checksum; wishes and losses change nothing."""
+    wishes = ((2, choose("mixed"), None), (4, None, 5)) if layout == "mnrt" else ()
+    changed = replace(options, layout=choose(layout), zipf=1.2, relayouts=wishes)
+    report = validated(spark, "changes", changed, Places(out=tmp_path) if kept else None)
+    assert report["output_rows"] > 20_000
+    assert report["result_checksum"].startswith("net:")
+
+
+def test_the_net_of_changes_is_compared(spark, options, tmp_path, monkeypatch):
+    """Where DuckDB has other rows, neither the files nor the checksum are called valid."""
+    query = QUERIES["changes"]
+    oracle = query.oracle
+    fewer = lambda *given: f"{oracle(*given)} where o_orderkey <> 1"  # noqa: E731
+    monkeypatch.setattr(type(query), "oracle", lambda self, *given: fewer(*given))
+    for places in (Places(), Places(out=tmp_path)):
+        assert run(spark, query, options, places, validate=True)["valid"] is False
+    with pytest.raises(InvalidRequest, match="window: changes joins all that is there"):
+        query.stream(replace(options, window_us=SECOND))
+
+
 @layouts("mnrt", others=("auto", "hash", "mixed"))
 def test_latest(spark, options, layout):
     report = validated(spark, "latest", replace(options, layout=choose(layout), zipf=1.2))

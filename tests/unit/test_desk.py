@@ -86,7 +86,8 @@ def test_work_for_results_alone_is_waited_for():
 def test_the_checksum_is_of_all_results_however_they_come(most_bytes):
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     pieces = [[pa.array([1, 2]), pa.array(["a", None])], [pa.array([3]), pa.array(["ccc"])]] * 2
-    results = Results(Discard(), schema, None, MemoryWorld(), checksum=True, most_bytes=most_bytes)
+    given = {"checksum": multiset_checksum, "most_bytes": most_bytes}
+    results = Results(Discard(), schema, None, MemoryWorld(), **given)
     for piece in pieces:
         results.add(piece)
     report = OperatorReport(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from joinengine.lab.queries.bnci import Bnci
+from joinengine.lab.queries.changed_orders import ChangedOrders
 from joinengine.lab.queries.eq5 import Eq5
 from joinengine.lab.queries.first_story import FirstStory
 from joinengine.lab.queries.named_query import Options, Query
@@ -24,7 +25,8 @@ from joinengine.model.errors import InvalidRequest
 QUERIES: Mapping[str, Query] = {
     query.name: query
     for query in (
-        *(Eq5(), Bnci(), Q5(), AsOfPrices(), LatestPrices(), Topk(), Stock(), FirstStory()),
+        *(Eq5(), Bnci(), Q5(), AsOfPrices(), LatestPrices(), ChangedOrders(), Topk(), Stock()),
+        FirstStory(),
         *(NexmarkQ3(), NexmarkQ8(), NexmarkQ9Join(), NexmarkQ20(), NexmarkQ23(), SkewedJoin()),
     )
 }

@@ -148,10 +148,10 @@ class AsOfShelf(Shelf):
         return plus_held(times, min(waits * on.tolerance_us, INT_MAX))[0]
 
     @override
-    def outdone(
+    def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
-    ) -> NDArray[np.bool_] | None:
-        """(n,) right tuples below the watermark that are not the newest of these of their key.
+    ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
+        """Without right tuples below the watermark that are not the newest of these of their key.
 
         All left tuples below the watermark have been settled, or have no right tuple between them
         and the watermark, so an older one is nearest to none. (Unless one of the same time is none:
@@ -180,6 +180,6 @@ class AsOfShelf(Shelf):
         for name in self.spec.keys(side):  # others may share the hash
             column = page.columns.column(name)
             some = some[equal_at(column, old[some], column, newest[some])]
-        outdone = np.zeros(len(times), bool)
-        outdone[old[some]] = True
-        return outdone if len(some) else None
+        kept = np.ones(len(times), bool)
+        kept[old[some]] = False
+        return (page.columns, kept) if len(some) else None

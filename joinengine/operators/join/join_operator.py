@@ -53,6 +53,11 @@ class Join(JoinSpec, Operator):
         """Watchers judge a batch after the last mark."""
         return bool(self.watched)
 
+    @property
+    @override
+    def is_changelog(self) -> bool:
+        return self.changes is not None
+
     @override
     def admission(self, side: Side) -> Admission:
         """The tuples that pass the filter."""
@@ -65,6 +70,7 @@ class Join(JoinSpec, Operator):
             passes_by=self.passes_by(side),
             ahead_us=None if self.window is None else self.window.ahead_us,
             matchless=self._matchless if side in self.watched else Matchless.NONE,
+            change=self.change_of(side),
             u_of=self.cancel_by(side),
         )
 
@@ -142,7 +148,7 @@ class Join(JoinSpec, Operator):
             "how": self.how.value,
             "where": None if self.predicate is None else self.predicate.text,
             "within": self._bounds(),
-            **({} if self.changes is None else {"changes": self.changes}),
+            **({} if self.changes is None else {"changes": list(self.changes)}),
         }
 
     @override
@@ -151,7 +157,7 @@ class Join(JoinSpec, Operator):
     ) -> list[str]:
         """The condition, the layout, per side when a tuple leaves, and which are late."""
         where = "" if self.predicate is None else f", where {self.predicate.text}"
-        where += "" if self.changes is None else f", of changes told by {self.changes}"
+        where += "" if self.changes is None else f", of changes told by {self._told_by()}"
         on = condition_text(self.condition)
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
@@ -182,6 +188,10 @@ class Join(JoinSpec, Operator):
         return over or bool(state.shelves.on(UNREAD)) or self.is_due(state, batch, quiet=False)
 
     # In words
+
+    def _told_by(self) -> str:
+        columns = (f"{s.name.lower()}.{c}" for s in PAIR if (c := self.change_of(s)) is not None)
+        return " and ".join(columns)
 
     def _bounds(self) -> str | None:
         window = self.window

@@ -31,8 +31,8 @@ class JoinSpec:
     `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
     which is read whole before the first batch. `max_pairs`: how many pairs of a key the tuples that
     arrive on a side may make at an instance; None: any number. `is_selected`: the user has named
-    the columns. `changes`: the column of both sides with +1 for a row that comes and -1 for one
-    that goes; None: rows only come.
+    the columns. `changes`: per side the column that says how many rows come or go, None: rows only
+    come; None: both sides have none.
     """
 
     index: int
@@ -49,14 +49,15 @@ class JoinSpec:
     table: Side | None = None
     max_pairs: int | None = None
     is_selected: bool = False
-    changes: str | None = None
+    changes: tuple[str | None, str | None] | None = None
 
     @cached_property
     def keying(self) -> Keying:
         """Under which hashes tuples are stored and probed."""
         keys = self.keys(Side.LEFT), self.keys(Side.RIGHT)
-        told = () if self.changes is None else (self.changes,)
-        return Keying(keys, self.distance, scales=scales_of(self.key_fields), required=(told, told))
+        left, right = (tuple(filter(None, [self.change_of(side)])) for side in PAIR)
+        scales = scales_of(self.key_fields)
+        return Keying(keys, self.distance, scales=scales, required=(left, right))
 
     @property
     def key_fields(self) -> list[pa.Field]:
@@ -71,6 +72,10 @@ class JoinSpec:
     def times(self, side: Side) -> tuple[str, ...]:
         """The event-time columns of `side`; none without a window."""
         return () if self.window is None else self.window.times[side]
+
+    def change_of(self, side: Side) -> str | None:
+        """The column that says how many rows of `side` come or go; None: they only come."""
+        return None if self.changes is None else self.changes[side]
 
     def passes_by(self, side: Side) -> bool:
         """Whether tuples of `side` are not stored, because the other side is a table."""
@@ -124,20 +129,25 @@ class JoinSpec:
             asked.add(self.distance.column(side))
         if self.predicate is not None:
             asked |= {name for owner, name in self.predicate.columns if owner is side}
-        return asked if self.changes is None else {*asked, self.changes}
+        return asked | {*filter(None, [self.change_of(side)])}
 
     def cancel_by(self, side: Side) -> tuple[str, ...]:
         """The columns in which changes that cancel are equal; none: no changes cancel.
 
         Rows with nested columns are not compared.
         """
-        carried = self._carried[side]
-        if self.changes is None or any(pa.types.is_nested(field.type) for field in carried):
+        carried, change = self._carried[side], self.change_of(side)
+        if change is None or any(pa.types.is_nested(field.type) for field in carried):
             return ()
-        return tuple(name for name in carried.names if name != self.changes)
+        return tuple(name for name in carried.names if name != change)
 
     def _with_id(self, side: Side, names: set[str]) -> pa.Schema:
-        fields = [field for field in self.schemas[side] if field.name in names]
+        change = self.change_of(side)
+        fields = [
+            field.with_type(pa.int64()) if field.name == change else field
+            for field in self.schemas[side]
+            if field.name in names
+        ]
         # Beside all columns of the side, so that the name is the same wherever some are left out.
         number = name_beside(self.schemas[side].names, ID)
         own = [pa.field(number, pa.uint64())] if side in self.watched else []

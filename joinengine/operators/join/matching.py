@@ -25,6 +25,7 @@ from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.conditions import Distance
+from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import CHANGE, WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
@@ -213,13 +214,19 @@ class Matcher:
         return made
 
     def _change(self, pairs: Pairs) -> pa.Array:
-        """Whether each pair comes or goes: it goes if one of its tuples does."""
-        columns = (pairs.columns[side].column(self._spec.changes) for side in PAIR)
-        left, right = (
-            column.take(pa.array(pairs.at[side])).cast(pa.int64())
-            for side, column in zip(PAIR, columns, strict=True)
-        )
-        return pc.multiply(left, right)
+        """How many of each pair come, or go if it is below 0."""
+        told = {side: name for side in PAIR if (name := self._spec.change_of(side)) is not None}
+        both = [
+            pairs.columns[side].column(name).take(pa.array(pairs.at[side]))
+            for side, name in told.items()
+        ]
+        try:
+            return reduce(pc.multiply_checked, both)
+        except pa.ArrowInvalid:
+            raise JoinEngineError(
+                f"changes: {' times '.join(told.values())} of a pair is more than 64 bits hold; "
+                "give smaller changes"
+            ) from None
 
     def _edge(self, column: OutputColumn, windows: Ints) -> pa.Array:
         """The start or the end of each window."""

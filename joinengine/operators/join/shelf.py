@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from joinengine.kernels.cancelling import alike, cancelling
+from joinengine.kernels.cancelling import added_up, alike
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
@@ -45,20 +45,23 @@ class StateShelf(Shelf):
         return latest_time(columns, names) if names else None
 
     @override
-    def outdone(
+    def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
-    ) -> NDArray[np.bool_] | None:
-        """(n,) changes that cancel each other: whatever a later tuple meets, it meets both.
+    ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
+        """Equal rows as one, with the sum of their changes: whatever meets one of them meets all.
 
         Equal rows have the same word, so wherever one of them goes the others go too, and each copy
-        of a key may cancel others of them.
+        of a key may add up others of them.
         """
-        changes, names = self.spec.changes, self.spec.cancel_by(side)
-        if changes is None or not names:
+        change, names = self.spec.change_of(side), self.spec.cancel_by(side)
+        if change is None or not names:
             return None
         groups = alike(page.columns.select(names), spines, page.words)
-        cancelled = cancelling(groups, page.columns.column(changes).cast(pa.int64()).to_numpy())
-        return cancelled if cancelled.any() else None
+        kept, sums = added_up(groups, page.columns.column(change).to_numpy())
+        if kept.all():
+            return None
+        place = page.columns.schema.get_field_index(change)
+        return page.columns.set_column(place, change, pa.array(sums)), kept
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:

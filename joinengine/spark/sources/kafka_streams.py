@@ -15,7 +15,9 @@ from joinengine.model.arguments import check_count, check_names, check_text, che
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.model.query import CHANGE
 from joinengine.model.texts import quoted
+from joinengine.sources.debezium import ENVELOPE
 from joinengine.sources.feeds import FeedKind
 from joinengine.sources.kafka_avro import Registry, columns_of, registry_of, schema_text
 from joinengine.sources.kafka_feed import Topic
@@ -59,6 +61,14 @@ class KafkaStream(OwnStream):
     def why_not_again(self) -> str | None:
         return f"topic {self.reading.topic!r} may be compacted or lose messages meanwhile"
 
+    @property
+    @override
+    def passing(self) -> tuple[str, ...]:
+        """Those of a message, if it is a change of a row."""
+        decoding = self.reading.decoding
+        mine = ("headers", "offset", "timestamp")
+        return tuple(name for name in decoding.include if decoding.changes and name in mine)
+
     @override
     def has_columns(self, columns: pa.Schema) -> bool:
         return True
@@ -98,6 +108,7 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     start: str | int | dt.datetime | Mapping[int, int] = "earliest",
     max_rows: int = 1_000_000,
     include: Sequence[str] = (),
+    changes: bool = False,
     on_error: str = "fail",
     fail_on_data_loss: bool = True,
     idle: str | dt.timedelta = "10 s",
@@ -109,8 +120,8 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     `value`: how values are written. `json`: an object each. `avro`: a record each, of a schema that
     is given, or after the number of one in the registry `options["schema.registry.url"]`. `arrow`:
     a stream of Arrow's each, of any number of rows. `debezium`: changes of a table as JSON, of
-    which inserts are read; updates and deletes are messages that cannot be decoded. `raw`: values
-    become the column `value`.
+    which inserts are read; updates and deletes are messages that cannot be decoded, unless
+    `changes`. `raw`: values become the column `value`.
     `schema`: the columns of a value, as a StructType or DDL text; of Avro the reader's schema, as
     JSON text or a dict. A field that a message lacks is NULL, and others are not read.
     `start`: where a query begins that has no checkpoint yet: `earliest`, `latest`, partition ->
@@ -119,6 +130,8 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     `max_rows`: a batch has at most about so many messages; partitions are then read up to the same
     time.
     `include`: further columns: `key`, `headers`, `partition`, `offset`, `timestamp`.
+    `changes`: values, of `debezium` or `avro`, are envelopes of Debezium. They become the rows that
+    come or go, with +1 or -1 in the column `_change`: an update is both, a tombstone none.
     `on_error`: a message that cannot be decoded ends the query with an error that names it
     (`fail`), or is left out and named in the metrics (`skip`).
     `fail_on_data_loss`: whether messages that are gone before they were read end the query; else
@@ -139,9 +152,11 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     registry = registry_of(settings)
     client_config(servers, settings)
     cluster = Cluster(servers, settings)
-    decoding = _decoding(value, schema, include, on_error)
+    decoding = _decoding(value, schema, include, on_error, changes)
     if decoding.value is ValueFormat.AVRO:
         decoding = _with_avro(decoding, schema, registry, topic)
+    if decoding.changes:
+        decoding = _with_change(decoding)
     if check_count(max_rows, "max_rows") < 1:
         raise InvalidRequest(f"max_rows: {max_rows} must be at least 1")
     loses = not check_truth(fail_on_data_loss, "fail_on_data_loss")
@@ -155,7 +170,9 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     return KafkaStream(spark, {"kind": FeedKind.KAFKA.value, "topic": read}, reading)
 
 
-def _decoding(value: str, schema: Any, include: Sequence[str], on_error: str) -> Decoding:
+def _decoding(
+    value: str, schema: Any, include: Sequence[str], on_error: str, changes: bool
+) -> Decoding:
     """How messages become tuples. Raises InvalidRequest for arguments that do not go together."""
     kind = one_of(ValueFormat, value, "value")
     names = check_names(list(include), "include", "include=['key']") if include else ()
@@ -166,15 +183,43 @@ def _decoding(value: str, schema: Any, include: Sequence[str], on_error: str) ->
             )
     payload = _payload(kind, schema)
     _refuse_double(names, payload)
-    return Decoding(kind, payload, tuple(names), one_of(OnError, on_error, "on_error"))
+    asked = check_truth(changes, "changes")
+    if asked and kind not in (ValueFormat.DEBEZIUM, ValueFormat.AVRO):
+        raise InvalidRequest(
+            f"changes: value={kind.value!r} has no envelopes of Debezium; give value='debezium' "
+            f"for JSON, or value='avro'"
+        )
+    bad = one_of(OnError, on_error, "on_error")
+    return Decoding(kind, payload, tuple(names), bad, changes=asked)
 
 
 def _with_avro(decoding: Decoding, schema: Any, registry: Registry | None, topic: str) -> Decoding:
     """The columns of an Avro schema."""
     text = schema_text(schema, registry, topic)
-    payload = columns_of(text)
+    payload = _row_of(columns_of(text, ENVELOPE)) if decoding.changes else columns_of(text)
     _refuse_double(decoding.include, payload)
     return replace(decoding, payload=payload, avro=text, registry=registry)
+
+
+def _row_of(envelope: pa.Schema) -> pa.Schema:
+    """The columns of the row in an envelope of Avro."""
+    before, after = (envelope.field(name).type for name in ENVELOPE[1:])
+    if not pa.types.is_struct(after) or before != after or envelope.field("op").type != pa.string():
+        raise InvalidRequest(
+            f"changes: an envelope of Debezium has the fields op, a text, and before and after, "
+            f"both the row; found {', '.join(f'{one.name} {one.type}' for one in envelope)}"
+        )
+    return pa.schema(list(after))
+
+
+def _with_change(decoding: Decoding) -> Decoding:
+    """With the column of the changes."""
+    payload = decoding.payload
+    if CHANGE in (*payload.names, *decoding.include):
+        raise InvalidRequest(
+            f"changes: there is a column {CHANGE!r} already; rename the field in the schema"
+        )
+    return replace(decoding, payload=payload.append(pa.field(CHANGE, pa.int8())))
 
 
 def _refuse_double(include: Sequence[str], payload: pa.Schema) -> None:

@@ -65,6 +65,11 @@ class OwnStream(ABC):
         """Why a batch of it cannot be read again as it was; None: it can."""
 
     @property
+    def passing(self) -> tuple[str, ...]:
+        """The columns that are of a change of a row, and other ones when the row goes."""
+        return ()
+
+    @property
     def is_recorded(self) -> bool:
         """Whether it is a replay, whose event times may be of any time."""
         return False

@@ -1,0 +1,110 @@
+"""Checks the changes of the sides of a join: which column tells them, and what cannot be joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from joinengine.model.columns import of_side, refuse_doubles, require_of
+from joinengine.model.conditions import AsOf, Condition
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import PAIR, Side
+from joinengine.model.query import CHANGE, JoinType, OutputColumn
+from joinengine.model.texts import quoted
+from joinengine.spark.sources.own_streams import OwnStream
+
+#: Per side the column that says how many rows come or go; None: they only come.
+Told = tuple[str | None, str | None]
+Schemas = tuple[pa.Schema, pa.Schema]
+#: What a row of a change data feed has for each of its changes, and so not for the row.
+_OF_COMMITS = ("_commit_version", "_commit_timestamp")
+
+
+def told_by(changes: Any, schemas: Schemas, *, exact: bool) -> Told:
+    """The columns that `changes` names. Refuses other arguments, and columns of other types."""
+    pair = changes if isinstance(changes, tuple) else (changes, changes)
+    if len(pair) != len(PAIR) or not any(pair):
+        raise InvalidRequest(
+            f"changes: expected a column of both sides, or (left, right) with None for a side "
+            f"whose rows only come, found {quoted(str(changes))}"
+        )
+    left, right = (
+        None if name is None else _column(side, name, schemas, exact=exact)
+        for side, name in zip(PAIR, pair, strict=True)
+    )
+    return left, right
+
+
+def _column(side: Side, name: str, schemas: Schemas, *, exact: bool) -> str:
+    field = require_of(schemas, side, name, "changes", exact=exact)
+    kind = field.type
+    whole = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
+    if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise InvalidRequest(
+            f"changes: {field.name}{of_side(side)} is {kind}; it must be an integer, +1 for a row "
+            f"that comes and -1 for one that goes, or a text such as 'insert'. Compute it with "
+            f"withColumn"
+        )
+    return str(field.name)
+
+
+def without(told: Told | None, schemas: Schemas) -> Schemas:
+    """The columns of both sides without those of their changes."""
+    if told is None:
+        return schemas
+    left, right = (
+        pa.schema([field for field in schema if field.name != name])
+        for schema, name in zip(schemas, told, strict=True)
+    )
+    return left, right
+
+
+def check_changes(on: Condition, how: JoinType, most: int | None) -> None:
+    """Refuse joins whose results cannot be taken back. `most`: the cap on the pairs of a key."""
+    if isinstance(on, AsOf):
+        raise InvalidRequest(
+            "changes: which row is nearest cannot be taken back; leave changes out, or mark "
+            "deleted rows by latest(.., deleted=..)"
+        )
+    if how is not JoinType.INNER:
+        raise InvalidRequest(
+            f"how: {how.value!r} of changes is not supported: a row without a match may get one, "
+            f"and lose it again, for ever. Use 'inner'"
+        )
+    if most is not None:
+        raise InvalidRequest(
+            "max_pairs_per_key: a pair that is left out may be one that another was to take back; "
+            "leave it out beside changes"
+        )
+
+
+def check_told(side: Side, told: Told | None) -> None:
+    """Refuse to take the results of a join of changes, on this side, for rows that stay."""
+    if told is None or told[side] != CHANGE:
+        raise InvalidRequest(
+            f"changes: the {side.name.lower()} side is a join of changes, whose column {CHANGE} "
+            f"says which results come and go; give changes={CHANGE!r}, or a pair (left, right)"
+        )
+
+
+def with_change(
+    output: tuple[OutputColumn, ...], told: Told, sides: Sequence[Any]
+) -> tuple[OutputColumn, ...]:
+    """The columns of the results, and that of their changes.
+
+    Refuses columns that a row does not have again when it goes.
+    """
+    for one in output:
+        if one.side is None or told[one.side] is None:
+            continue
+        source = sides[one.side]
+        passing = source.passing if isinstance(source, OwnStream) else ()
+        if one.column in (*_OF_COMMITS, *passing):
+            raise InvalidRequest(
+                f"changes: {one.column}{of_side(one.side)} is of one change, and another one when "
+                f"the row goes; leave it out with select"
+            )
+    refuse_doubles([*(one.name for one in output), CHANGE], "the output")
+    return (*output, OutputColumn(CHANGE, None, CHANGE))

@@ -1,0 +1,133 @@
+"""The net of changes by key: which rows a table by key gets, and which go.
+
+A table by key holds at most one row of each key. So of a batch at most one row of a key may be left
+to come and one to go: both are an update. What goes must be there, as it is; of what comes nothing
+may be there.
+
+Inside, columns go by their places, c0, c1, .., and n is the number of a row, so names may be any.
+
+Law: applied batch by batch, the table is the net of all changes; or an error names the key for
+which it could not be.
+Cost: two hash aggregations over the changes, and three joins of them with the rows of the table
+that may have their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joinengine.model.errors import JoinEngineError
+from joinengine.model.spelling import printed_lines
+
+#: What becomes of a row: the column of `net_by_key` behind the columns of the results.
+OP = "op"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+#: Types of which files of a table tell bounds, so that most of them are not read.
+_BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
+#: A filter, None: none -> the rows of a table that pass it.
+Rows = Callable[[Any], pa.Table]
+
+
+class KeyConflict(JoinEngineError):
+    """A table by key cannot take a batch, as two rows would have a key, or a row is missing."""
+
+
+def net_by_key(
+    changes: pa.Table, keys: Sequence[str], there: Rows, *, shown: bool = True
+) -> pa.Table:
+    """Changes, the last column the number of each row -> a row for each key that changes, and OP.
+
+    `there`: reads the table. Raises KeyConflict, which names a key by its values if these are to be
+    `shown`, if two rows of it would be there, or a row goes that is not there.
+    """
+    schema = pa.schema(list(changes.schema)[:-1])
+    columns = {name: f"c{i}" for i, name in enumerate(schema.names)}
+    by, every = {key: columns[key] for key in keys}, ", ".join(columns.values())
+    with duckdb.connect(config={"enable_external_access": "false"}) as db:
+        db.execute("set timezone = 'UTC'")
+        db.register("changes", changes.rename_columns([*columns.values(), "n"]))
+        db.execute(
+            f"create temp table net as select {every}, sum(n) as n from changes group by {every} "
+            f"having sum(n) <> 0"
+        )
+        _check_single(db, by, shown=shown)
+        found = there(_near(db, by, schema)).select(schema.names)
+        db.register("found", found.rename_columns([*columns.values()]))
+        _check_table(db, by, every, shown=shown)
+        both = f"count(*) over (partition by {', '.join(by.values())}) = 2"
+        told = f"case when {both} then '{UPDATE}' when n > 0 then '{INSERT}' else '{DELETE}' end"
+        made = db.sql(f"select {every}, {told} from net qualify n > 0 or not {both}")
+        table = made.to_arrow_table().rename_columns([*schema.names, OP])
+    return table.cast(schema.append(pa.field(OP, pa.string())))
+
+
+def _check_single(db: Any, by: Mapping[str, str], *, shown: bool) -> None:
+    """Refuse a key of which the changes leave two rows to come, or two to go."""
+    keys = ", ".join(by.values())
+    for sign, what in ((1, "are left of"), (-1, "are taken back of")):
+        many = f"sum({sign} * n) filter ({sign} * n > 0)"
+        found = db.sql(
+            f"select {keys}, {many} as many from net group by {keys} having many > 1 "
+            f"order by many desc limit 1"
+        ).fetchall()
+        for *values, count in found:
+            raise KeyConflict(
+                f"{count} rows {what} key {_text(by, values, shown=shown)}; name columns by "
+                f"mergeKeys that no two results share"
+            )
+
+
+def _check_table(db: Any, by: Mapping[str, str], every: str, *, shown: bool) -> None:
+    """Refuse a key whose rows in the table are others than those that the changes suppose."""
+    keys = ", ".join(by.values())
+    same = " and ".join(f"net.{one} is not distinct from found.{one}" for one in by.values())
+    gone = f"select {every} from net where n < 0"
+    for values in db.sql(f"select {keys} from ({gone} except from found) limit 1").fetchall():
+        raise KeyConflict(
+            f"the row of key {_text(by, values, shown=shown)} that is taken back is not there: it "
+            f"goes before it comes, or somebody has changed the table; gather more batches by "
+            f"commitEvery, or restore the table"
+        )
+    strange = db.sql(
+        f"select {keys} from net semi join found on {same} group by {keys} "
+        f"having not bool_or(n < 0) limit 1"
+    ).fetchall()
+    double = db.sql(
+        f"select {keys} from found semi join net on {same} group by {keys} having count(*) > 1 "
+        f"limit 1"
+    ).fetchall()
+    for values in strange or double:
+        raise KeyConflict(
+            f"another row of key {_text(by, values, shown=shown)} is there already; name columns "
+            f"by mergeKeys that no two results share, or remove the row"
+        )
+
+
+def _text(by: Mapping[str, str], values: Sequence[object], *, shown: bool) -> str:
+    if not shown:
+        return f"({', '.join(by)})"
+    told = (f"{name} = {value!r}" for name, value in zip(by, values, strict=False))
+    return printed_lines(", ".join(told))
+
+
+def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Any:
+    """A filter that the rows of all changed keys pass; None: nothing is known of them."""
+    found = list[Any]()
+    for name, place in by.items():
+        kind = schema.field(name).type
+        if not any(is_bounded(kind) for is_bounded in _BOUNDED):
+            continue
+        ends = f"min({place}) as low, max({place}) as high, count(*) - count({place}) as nulls"
+        low, high, nulls = db.sql(f"select {ends} from net").to_arrow_table().columns
+        if nulls[0].as_py():
+            continue
+        bounds = (pa.scalar(one[0].as_py(), kind) for one in (low, high))
+        least, most = (pc.scalar(one) for one in bounds)
+        found.append((pc.field(name) >= least) & (pc.field(name) <= most))
+    return reduce(lambda one, other: one & other, found) if found else None
