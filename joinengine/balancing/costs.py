@@ -65,8 +65,8 @@ class _Step(NamedTuple):
 STEPS: Mapping[str, _Step] = {
     "receive": _Step(("exchange", "sort"), Amounts(turns=7e-4, routed=1.2e-7)),
     "keep": _Step(("open", "store", "merge", "count"), Amounts(turns=1.5e-3, stored=9e-8)),
-    "probe": _Step(("probe",), Amounts(turns=9e-4, probed=7e-8, candidates=8e-9)),
-    "compare": _Step(("match",), Amounts(turns=1.5e-4, candidates=5e-9)),
+    "probe": _Step(("probe",), Amounts(turns=9e-4, probed=7e-8)),
+    "compare": _Step(("match",), Amounts(turns=1.5e-4, candidates=1.3e-8)),
     "make": _Step(("result",), Amounts(turns=5e-4, results=5e-9, size_bytes=2.5e-10)),
 }
 #: A batch moves a scale by this part of the way; the first ones, in which most is unknown, by more.

@@ -22,7 +22,13 @@ import numpy as np
 from joinengine.balancing import statistics
 from joinengine.balancing.statistics import HEAVY_PART, LIGHT_PART, MOST_LIGHT, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Needles, distinct, rows_among, rows_of_keys
+from joinengine.kernels.probing import (
+    Needles,
+    distinct,
+    expand_ranges,
+    rows_among,
+    rows_of_keys,
+)
 from joinengine.kernels.seating import (
     Stretch,
     find_seated,
@@ -45,62 +51,80 @@ class Done(NamedTuple):
     results: Ints
 
 
+class KeysAt(NamedTuple):
+    """(m,) key hashes at instances, ascending by instance and hash, each once at an instance."""
+
+    instances: Ints
+    hashes: Words
+
+    def of(self, instances: Sequence[int]) -> KeysAt:
+        """Those at some instances, ascending."""
+        wanted = np.asarray(instances, np.int64)
+        first, last = (np.searchsorted(self.instances, one) for one in (wanted, wanted + 1))
+        rows = expand_ranges(first, last - first)
+        return KeysAt(self.instances[rows], self.hashes[rows])
+
+    def seated(self, team: Sequence[int]) -> Words:
+        """The seated keys of a team, ascending."""
+        ours = self.of(team)
+        return seated_keys(ours.hashes, np.searchsorted(team, ours.instances))
+
+
+NO_KEYS = KeysAt(np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
 class Asked(NamedTuple):
-    """The keys that an instance counts however light they are, as key hashes without repetition.
+    """The keys that a task counts at its instances however light they are.
 
     `listed`: the keys in the routing table; arrived and held tuples are counted. `recent`: keys
     whose load of earlier intervals the planner still sees; only held tuples are counted, since the
-    arrivals of light keys belong to the rest of the instance. `whole`: all heavy keys are counted
-    beside these; otherwise MOST_LIGHT of each side, or, if the report is `sparing`, those of them
-    that a plan would gain by.
+    arrivals of light keys belong to the rest of the instance. `whole`: beside these all heavy keys
+    are counted, of which each has more than one in `part` of what its instance has; otherwise
+    MOST_LIGHT of each side, or, if the report is `sparing`, those of them that a plan would gain
+    by.
     """
 
-    listed: Words
-    recent: Words
+    listed: KeysAt = NO_KEYS
+    recent: KeysAt = NO_KEYS
     whole: bool = True
     sparing: bool = False
+    part: int = HEAVY_PART
 
     @property
     def nbytes(self) -> int:
         """Bytes of the keys."""
-        return self.listed.nbytes + self.recent.nbytes
-
-
-NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
+        return self.listed.hashes.nbytes + self.recent.hashes.nbytes
 
 
 def count_keys(
     team: Sequence[int],
     arrived: Sequence[Needles],
     state: Sequence[Iterable[Stretch]],
-    asked: Sequence[Asked],
+    asked: Asked,
     done: Sequence[Done] = (),
 ) -> KeyCounts:
     """The counts of keys to report for the instances of a team.
 
     Per side `arrived` are the seated keys that were stored in the batch, and `state` the runs held
     after it; `done`: what keys have done, none twice on a side. A key is reported, on both sides,
-    if it has more than 1/HEAVY_PART of the tuples that a side stored at an instance, of the pairs
-    that were compared there or of the results, or if it is `asked` for there; in a light report of
-    the former only the heaviest; in a sparing one only those with more than one of them and
-    1/LIGHT_PART of all, and none where all are few.
+    if it has more than one in `asked.part` of the tuples that a side stored at an instance, of the
+    pairs that were compared there or of the results, or if it is `asked` for there; in a light
+    report of the former only the heaviest; in a sparing one only those with more than one of them
+    and 1/LIGHT_PART of all, and none where all are few.
     """
     told = [(some.hashes, np.diff(some.starts), statistics.FEW_TUPLES) for some in arrived]
     for one in done:
         few = statistics.FEW_PAIRS
         told += [(one.hashes, counts, few) for counts in (one.candidates, one.results)]
-    if all(one.sparing and not one.whole for one in asked):
+    if asked.sparing and not asked.whole:
         told = [(hashes, counts, few) for hashes, counts, few in told if counts.sum() >= few]
-        if not told and not any(len(one.listed) + len(one.recent) for one in asked):
-            return KeyCounts.empty()
-    heavy = [_heavy(hashes, counts, asked, few) for hashes, counts, few in told]
-    chosen = distinct(
-        np.concatenate([NO_KEYS.listed, *heavy, *_seated([one.listed for one in asked])])
-    )
-    recent = _seated([one.recent for one in asked])
-    if not len(chosen) and not recent:
+    heavy = [_heavy(hashes, counts, asked, few, len(team)) for hashes, counts, few in told]
+    chosen, recent = asked.listed.seated(team), asked.recent.seated(team)
+    if heavy:
+        chosen = distinct(np.concatenate([chosen, *heavy]))
+    hashes = distinct(np.concatenate([chosen, recent])) if len(recent) else chosen
+    if not len(hashes):
         return KeyCounts.empty()
-    hashes = distinct(np.concatenate([chosen, *recent])) if recent else chosen
     places = np.searchsorted(hashes, chosen)
     parts = list[KeyCounts]()
     for side, (some, runs) in enumerate(zip(arrived, state, strict=True)):
@@ -115,31 +139,23 @@ def count_keys(
     return KeyCounts.concat(parts)
 
 
-def _seated(keys: Sequence[Words]) -> list[Words]:
-    """Per seat some keys -> their seated keys; without the seats that have none."""
-    return [
-        seated_keys(some, np.full(len(some), seat)) for seat, some in enumerate(keys) if len(some)
-    ]
-
-
-def _heavy(hashes: Words, counts: Ints, asked: Sequence[Asked], few: int) -> Words:
+def _heavy(hashes: Words, counts: Ints, asked: Asked, few: int, n_seats: int) -> Words:
     """The heavy ones of ascending seated keys, as far as they are `asked` for.
 
     `few`: if a report is sparing, none is heavy where `counts` sum up to less.
     """
-    whole = np.array([one.whole for one in asked])
-    sparing = np.array([one.sparing for one in asked]) & ~whole
-    seats = seats_of(hashes) if len(asked) > 1 else np.zeros(1, np.int64)
-    of_seat = np.bincount(seats, counts, len(asked)) if len(asked) > 1 else counts.sum()[None]
-    spared = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
-    least = np.where(sparing, spared, of_seat / HEAVY_PART)
+    seats = seats_of(hashes) if n_seats > 1 else np.zeros(len(hashes), np.int64)
+    of_seat = np.bincount(seats, counts, n_seats)
+    least = of_seat / asked.part
+    if asked.sparing and not asked.whole:
+        least = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
     heavy = np.flatnonzero(counts > least[seats])
-    if whole.all() or not len(heavy):
+    if asked.whole or not len(heavy):
         return hashes[heavy]
-    seats = seats_of(hashes[heavy])
+    seats = seats[heavy]
     order = np.lexsort((-counts[heavy], seats))
     rank = np.arange(len(order)) - np.searchsorted(seats, seats)
-    return hashes[heavy[order[whole[seats] | (rank < MOST_LIGHT)]]]
+    return hashes[heavy[order[rank < MOST_LIGHT]]]
 
 
 def _done(done: Sequence[Done], hashes: Words) -> Ints:

@@ -111,7 +111,7 @@ def _ways(attempt: Attempt) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
 
 def _note_asked(entry: OperatorRecord, tasks: Sequence[OperatorTask]) -> None:
     """Take note of the keys that tasks were asked to count."""
-    asked = [one for task in tasks for one in (task.header.counted or {}).values()]
+    asked = [one for task in tasks if (one := task.header.counted) is not None]
     entry.report_bytes_down = sum(one.nbytes for one in asked)
     entry.asked_whole = any(one.whole for one in asked)
 

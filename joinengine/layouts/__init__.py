@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from joinengine.kernels.hashing import Words
+from joinengine.balancing.counting import KeysAt
 from joinengine.layouts.auto import Auto, Unasked
 from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
-from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, by_instance
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, keys_at
 from joinengine.layouts.layout_settings import read_settings
 from joinengine.layouts.matrix import Dynamic
 from joinengine.layouts.replicas import Ftlb
@@ -144,9 +144,9 @@ class Chosen:
         return cast(AnyRouter, self.layout.router())
 
     @cached_property
-    def listed_at(self) -> list[Words]:
-        """Per instance the keys that the layout wants counted there, as key hashes."""
-        return by_instance(cast(Router, self.router), self.router.listed)
+    def listed_at(self) -> KeysAt:
+        """The keys that the layout wants counted, and where."""
+        return keys_at(cast(Router, self.router), self.router.listed)
 
     @property
     def absent(self) -> tuple[int, ...]:

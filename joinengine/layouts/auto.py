@@ -40,14 +40,17 @@ from joinengine.routing.base_functions import Base
 from joinengine.routing.moves import Moves, plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 
-#: The first plan must save this part of what a task works whatever comes. Tasks count listed keys
-#: from then on, for a fifth of it; and so much what a few thousand tuples cost is uncertain.
-LISTED_PART = 1.0
+#: A plan must be able to save this part of what a task works whatever comes: so much the driver
+#: works for it, and what a few thousand tuples cost is no better known. The first plan must save it
+#: in any case, since tasks count listed keys from then on, for a fifth of it.
+TURN_PART = 1.0
 #: An instance need not be relieved of less than this part of what a task works.
 TASK_PART = 0.1
 #: A key is left where it is if its load is below this part of what an instance has as a mean:
 #: thousands of such keys would have to move to relieve one instance.
 LIGHT = 0.01
+#: So no key is counted that has less than one in so many of an instance's tuples, pairs or results.
+HEAVY = 128
 
 
 @dataclass(frozen=True)
@@ -122,19 +125,25 @@ class Auto(Dividing):
             return super().grow(layout, held)
         return keyless.choice_of(layout).grow(layout, held)
 
+    @property
+    @override
+    def heavy_part(self) -> int:
+        """Keys that are lighter are not moved; so they need not be told."""
+        return HEAVY
+
     @override
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
         """If loads are out of tolerance; until they are, a few keys are enough."""
         if not history or not isinstance(layout, KeyBased):
             return False
         loads = self.gather(layout.base, layout.table, alike(agreeing(history)))
-        return self._is_due(layout.table, loads, loads.per_instance())
+        return self._is_due(loads, loads.per_instance())
 
-    def _is_due(self, table: RoutingTable, loads: Loads, level: Floats) -> bool:
-        """Whether tasks are out of tolerance, and by more than it costs to list a first key."""
+    def _is_due(self, loads: Loads, level: Floats) -> bool:
+        """Whether tasks are out of tolerance, and by more than it costs to look for a plan."""
         tasks = _of_tasks(loads, level)
         above = float(tasks.max() - tasks.mean())
-        return self.is_due(tasks) and above > _listing(table, loads)
+        return self.is_due(tasks) and above > TURN_PART * loads.turn
 
     @override
     def changes(self, loads: Loads) -> NewShares:
@@ -157,7 +166,7 @@ class Auto(Dividing):
         loads = loads.heavy(LIGHT * float(before.mean()), table)
         tolerance = self._tolerance(loads, before)
         counted = Counted(loads, recent[-1], (1 + tolerance) * float(before.mean()))
-        due = self._is_due(table, loads, before)
+        due = self._is_due(loads, before)
         wanted = self._wanted(table, history, counted, tolerance if due else None)
         if wanted.placements == table.placements:
             return None
@@ -275,7 +284,7 @@ def _readers(loads: Loads, moves: Moves) -> int:
 
 def _listing(table: RoutingTable, loads: Loads) -> float:
     """What it may cost each task to list a first key: next to nothing, unless batches are small."""
-    return 0.0 if table.placements else LISTED_PART * loads.turn
+    return 0.0 if table.placements else TURN_PART * loads.turn
 
 
 def _of_tasks(loads: Loads, level: Floats) -> Floats:

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from joinengine.balancing.counting import KeysAt
 from joinengine.balancing.reasons import Reason
-from joinengine.balancing.statistics import Interval
+from joinengine.balancing.statistics import HEAVY_PART, Interval
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import distinct
 from joinengine.layouts.copies import Copies, Copying
@@ -58,15 +59,14 @@ class Router(Protocol):
         """
 
 
-def by_instance(router: Router, hashes: Words) -> list[Words]:
-    """(n,) key hashes -> per instance those that are stored or probed there, each once."""
+def keys_at(router: Router, hashes: Words) -> KeysAt:
+    """(n,) ascending key hashes -> the instances at which each is stored or probed."""
     reached = [router.route(side, first_word(hashes)) for side in PAIR]
     rows = np.concatenate([one.rows for one in reached])
     places = np.concatenate([one.instances for one in reached]).astype(np.int64)
     found = distinct(places * len(hashes) + rows)
     instances, keys = np.divmod(found, max(len(hashes), 1))
-    bounds = np.searchsorted(instances, np.arange(1, router.instances))
-    return np.split(hashes[keys], bounds)
+    return KeysAt(instances, hashes[keys])
 
 
 class Layout(Protocol):
@@ -198,6 +198,11 @@ class LayoutChoice(Protocol):
         `history`: the last intervals, the newest last; the same as for `plan`, before the batch.
         """
         return True
+
+    @property
+    def heavy_part(self) -> int:
+        """A key is reported if it has more than one in so many of an instance's tuples or pairs."""
+        return HEAVY_PART
 
     @property
     def spares_reports(self) -> bool:

@@ -87,7 +87,7 @@ class TaskHeader:
 
     `generation` is the driver's; the name of every file that the task writes holds it. `files` are
     those of the runs that the task is told of. `watermark` is event time in microseconds. `counted`
-    are the keys that each hosted instance counts in any case; None: the task counts no keys.
+    are the keys that hosted instances count in any case; None: the task counts no keys.
     `driver` names the start of the driver that sends the task.
     `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
     own. `survives`: the task may report instances as lost, and is then run again. `named`: the
@@ -102,7 +102,7 @@ class TaskHeader:
     hosted: tuple[int, ...]
     files: Mapping[str, StoredFile]
     watermark: float
-    counted: Mapping[int, Asked] | None
+    counted: Asked | None
     target: Target
     checksum: bool
     runs: RunFolder
@@ -293,8 +293,7 @@ class Desk:
         if asked is None:
             return
         stretches = [[one.stretch for one in some] for some in sheets]
-        of_each = [asked[instance] for instance in team]
-        counts = count_keys(team, stored, stretches, of_each, done)
+        counts = count_keys(team, stored, stretches, asked, done)
         if named is not None:
             hashes, at = np.unique(counts.hashes, return_inverse=True)
             counts = counts._replace(backups=named(hashes)[at])

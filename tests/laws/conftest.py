@@ -16,7 +16,7 @@ def no_noise_allowance(monkeypatch):
     monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
     monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", 0)
     monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", 0)
-    monkeypatch.setattr("joinengine.layouts.auto.LISTED_PART", 0.0)
+    monkeypatch.setattr("joinengine.layouts.auto.TURN_PART", 0.0)
     monkeypatch.setattr("joinengine.layouts.auto.TASK_PART", 0.0)
 
 

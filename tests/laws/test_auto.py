@@ -18,7 +18,7 @@ from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval, skew
 from joinengine.layouts import Auto, Mnrt
-from joinengine.layouts.auto import LISTED_PART, Unasked, _listing
+from joinengine.layouts.auto import TURN_PART, Unasked, _listing
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Mode, Side
@@ -254,7 +254,6 @@ def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
     for turn_s, due in ((work_s.mean() / 10, True), (work_s.max() * 100, False)):
         small = interval._replace(work=interval.work._replace(turn_s=float(turn_s)))
         assert (planned(Auto(), layout, [small] * 4)[1] is not None) is due
-        assert Auto().asks(layout, [small] * 4) is due
         again = Interval.from_bytes(small.to_bytes())
         assert again.work.turn_s == turn_s
 
@@ -262,12 +261,14 @@ def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
 @pytest.mark.parametrize(("turns", "due"), [(0.9, True), (1.1, False)])
 def test_a_first_key_is_listed_if_that_saves_a_turn(turns, due, monkeypatch):
     """Tasks count listed keys from then on; where some are listed, it costs no more."""
-    monkeypatch.setattr("joinengine.layouts.auto.LISTED_PART", LISTED_PART)
+    monkeypatch.setattr("joinengine.layouts.auto.TURN_PART", TURN_PART)
     layout, interval = Auto().start(4), counted({0: (4000.0, 4000.0, 1e6)}, 4)
     work_s = interval.work.seconds()
     turn_s = turns * float(work_s.max() - work_s.mean())
     small = interval._replace(work=interval.work._replace(turn_s=turn_s))
-    assert Auto().asks(layout, [small] * 4) is due
+    loads = Auto().gather(layout.base, layout.table, [small] * 4)
+    assert Auto()._is_due(loads, loads.per_instance()) is due
+    assert (planned(Auto(), layout, [small] * 4)[1] is not None) is due
     listing = planned(Auto(), layout, [interval] * 4)[0]
     cold = Auto().gather(layout.base, layout.table, [small])
     assert _listing(layout.table, cold) > _listing(listing.table, cold) == 0

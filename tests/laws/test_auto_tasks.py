@@ -112,3 +112,52 @@ def test_intervals_without_tuples_are_none():
         choice = Auto(payback=float(payback))
         plans = [choice.plan(choice.start(8), history) for history in histories]
         assert bool(plans[0].moves) is bool(plans[1].moves)
+
+
+def told_in_part(interval, instances, part):
+    """The interval, of keys that have one in `part` of an instance's tuples of a side or pairs."""
+    homes, keys = (interval.hashes % instances).astype(int), len(interval.hashes)
+    told = np.zeros(keys, bool)
+    for values in (*interval.arrived, interval.work.candidates[0]):
+        told |= values * part > np.bincount(homes, values, instances)[homes]
+    work, left = interval.work, interval.arrived.sum(axis=0)
+    each = [left, left, left, work.candidates.sum(axis=0), np.zeros(keys)]
+    others = np.array([np.bincount(homes[~told], one[~told], instances) for one in each])
+    work = work._replace(
+        **{name: getattr(work, name)[:, told] for name in ("probed", "candidates", "results")},
+        others=others,
+    )
+    columns = {name: getattr(interval, name)[:, told] for name in ("arrived", "held")}
+    return interval._replace(hashes=interval.hashes[told], work=work, **columns)
+
+
+@pytest.mark.parametrize("instances", [4, 16])
+@pytest.mark.parametrize(("zipf", "crowd"), [(0.0, 0), (0.0, 25), (0.8, 0), (1.2, 0)])
+def test_a_plan_needs_no_light_keys(zipf, crowd, instances):
+    """What a report of `auto` leaves out is too light to be moved.
+
+    `crowd`: so many keys of one instance have each a fiftieth of what an instance has as a mean.
+    """
+    rng, keys = np.random.default_rng(3), 20_000
+    parts = rng.permutation(np.arange(1, keys + 1) ** -zipf)
+    parts /= parts.sum()
+    parts[np.flatnonzero((np.arange(1, keys + 1) * 977) % instances == 0)[:crowd]] += (
+        0.02 / instances
+    )
+    tuples = rng.poisson(2e6 * parts, (2, keys)).T.tolist()
+    heavy = {key: (left, right, left + right) for key, (left, right) in enumerate(tuples)}
+    if not crowd:
+        heavy = {key: (left, right, 0.3 * left * right) for key, (left, right, _) in heavy.items()}
+    interval = counted(heavy, instances, keys=keys)
+    layout, choice = Auto().start(instances), Auto()
+    some = told_in_part(interval, instances, choice.heavy_part)
+    assert len(some.hashes) < len(interval.hashes) / 2
+    plans = [choice.plan(layout, [one]) for one in (interval, some)]
+    assert [plan is None for plan in plans] == [not (zipf or crowd)] * 2
+    greatest = [
+        choice.gather(layout.base, (plan.layout if plan else layout).table, [interval])
+        .per_instance()
+        .max()
+        for plan in plans
+    ]
+    assert greatest[1] <= 1.02 * greatest[0]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.costs import Load
-from joinengine.balancing.counting import NO_KEYS, Asked, count_keys
+from joinengine.balancing.counting import Asked, KeysAt, count_keys
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import step
@@ -35,7 +35,7 @@ COUNTING = [name for name, choice in CHOICES.items() if choice.counts_keys]
 @pytest.fixture(autouse=True)
 def few_heavy_keys(monkeypatch):
     """A key is light below a quarter of what a side stores; a light report has one heavy key."""
-    monkeypatch.setattr("joinengine.balancing.counting.HEAVY_PART", 4)
+    monkeypatch.setattr("joinengine.layouts.layout.HEAVY_PART", 4)
     monkeypatch.setattr("joinengine.balancing.counting.MOST_LIGHT", 1)
 
 
@@ -210,12 +210,11 @@ def test_counts_survive_bytes_also_those_without_holders(seen, tmp_path):
 def test_a_light_report_tells_no_key_where_there_are_few_tuples(monkeypatch):
     """Unless it is asked for; of many tuples it tells the heaviest."""
     monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", 100)
-    listed = np.array([5], np.uint64)
+    asked = Asked(KeysAt(np.array([0]), np.array([5], np.uint64)), whole=False, sparing=True)
     for copies, told in ((1, [5]), (2, [5, 7])):
         rows = copies * np.array([1, 1, 60, 3])
         needles = Needles(np.array([3, 5, 7, 9], np.uint64), np.append(0, np.cumsum(rows)))
         nothing = Needles(np.empty(0, np.uint64), np.zeros(1, np.int64))
-        asked = [Asked(listed, NO_KEYS.recent, whole=False, sparing=True)]
         counts = count_keys([0], [needles, nothing], [[], []], asked)
         assert counts.hashes.tolist() == told
         assert counts.stored.tolist() == [copies, 60 * copies][: len(told)]

@@ -63,7 +63,7 @@ def test_keys_are_told_with_their_tuples(layout, batches):
 @pytest.fixture
 def few_heavy_keys(monkeypatch):
     """A key is light below a quarter of what a side stores, and then not counted by itself."""
-    monkeypatch.setattr("joinengine.balancing.counting.HEAVY_PART", 4)
+    monkeypatch.setattr("joinengine.layouts.layout.HEAVY_PART", 4)
 
 
 @pytest.mark.usefixtures("few_heavy_keys")

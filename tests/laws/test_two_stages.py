@@ -224,8 +224,8 @@ class Counting(InlineJobs):
 
     def run(self, operator, tasks):
         reports = super().run(operator, tasks)
-        counted = [one for task in tasks for one in (task.header.counted or {}).values()]
-        down = 8 * sum(len(one.listed) + len(one.recent) for one in counted)
+        counted = [one for task in tasks if (one := task.header.counted) is not None]
+        down = 8 * sum(len(one.listed.hashes) + len(one.recent.hashes) for one in counted)
         rows = sum(len(one.hashes) for report in reports for one in report.keys)
         instances = sum(len(report.instances) for report in reports)
         self.bytes.append([8 * (8 * rows + 4 * instances), down] if counted else [0, 0])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joinengine.balancing.counting import Asked, count_keys
+from joinengine.balancing.counting import Asked, KeysAt, count_keys
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.probing import live_rows
 from joinengine.kernels.seating import find_seated, group_seated, keys_of, seated_order, seats_of
@@ -100,13 +100,12 @@ def test_runs_of_a_team_are_searched_as_each_alone(pages, asked, small):
 
 
 @settings(deadline=None)
-@given(pages, pages, probing, st.lists(st.booleans(), min_size=SEATS, max_size=SEATS), st.data())
+@given(pages, pages, probing, st.booleans(), st.data())
 def test_keys_of_a_team_are_counted_as_at_each_instance(left, right, stored, whole, data):
-    """Some reports light, some whole; keys are heavy from a third of what an instance stored on."""
-    keys = st.lists(hashes, unique=True).map(lambda some: np.array(sorted(some), np.uint64))
-    asked = [Asked(data.draw(keys), data.draw(keys), one) for one in whole]
-    arrived = [sorted(stored), sorted(stored[::2])]
+    """Light or whole; keys are heavy from a third of what an instance stored on."""
     team, state = [10, 11, 12, 17], [opened(left), opened(right)]
+    asked = Asked(data.draw(keys_at(team)), data.draw(keys_at(team)), whole, part=3)
+    arrived = [sorted(stored), sorted(stored[::2])]
 
     def counted(seats):
         named = [team[seat] for seat in seats]
@@ -116,15 +115,23 @@ def test_keys_of_a_team_are_counted_as_at_each_instance(left, right, stored, who
         ]
         sheets = [sheets_of([some[seat] for seat in seats]) for some in state]
         stretches = [[one.stretch for one in some] for some in sheets]
-        counts = count_keys(named, needles, stretches, [asked[seat] for seat in seats])
+        counts = count_keys(named, needles, stretches, asked)
         return sorted(zip(*(column.tolist() for column in counts[:5]), strict=True))
 
-    with (
-        patch("joinengine.balancing.counting.HEAVY_PART", 3),
-        patch("joinengine.balancing.counting.MOST_LIGHT", 1),
-    ):
+    with patch("joinengine.balancing.counting.MOST_LIGHT", 1):
         alone = [row for seat in range(SEATS) for row in counted([seat])]
         assert counted(list(range(SEATS))) == alone
+
+
+def keys_at(team):
+    """Keys at instances of the team, and at one of another task."""
+    pairs = st.lists(st.tuples(st.sampled_from([*team, 13]), hashes), unique=True)
+    return pairs.map(
+        lambda some: KeysAt(
+            np.array([one for one, _ in sorted(some)], np.int64),
+            np.array([key for _, key in sorted(some)], np.uint64),
+        )
+    )
 
 
 def needles_of(stored):

@@ -21,7 +21,6 @@ from joinengine.balancing.counting import Asked
 from joinengine.balancing.loads import gather_loads as gathered
 from joinengine.balancing.statistics import (
     FEW_TUPLES,
-    HEAVY_PART,
     LIGHT_PART,
     MOST_LIGHT,
     Floats,
@@ -133,9 +132,9 @@ class LoadedJobs(SimulatedJobs):
 
 def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints) -> KeyCounts:
     """As `counting.count_keys`: (K,) keys of the instance -> the counts that it reports."""
-    chosen = np.isin(hashes, asked.listed)
+    chosen = np.isin(hashes, asked.listed.hashes)
     for side in PAIR:
-        heavy = np.flatnonzero(stored[side] * HEAVY_PART > stored[side].sum())
+        heavy = np.flatnonzero(stored[side] * asked.part > stored[side].sum())
         if not asked.whole:
             if asked.sparing:
                 total = stored[side].sum()
@@ -143,7 +142,7 @@ def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints
                 heavy = heavy[stored[side][heavy] > least]
             heavy = heavy[np.argsort(-stored[side][heavy], kind="stable")[:MOST_LIGHT]]
         chosen[heavy] = True
-    told = chosen | np.isin(hashes, asked.recent)
+    told = chosen | np.isin(hashes, asked.recent.hashes)
     parts = list[KeyCounts]()
     for side in PAIR:
         arrived = np.where(chosen, stored[side], 0)

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from joinengine.balancing.counting import Asked
 from joinengine.balancing.statistics import KeyCounts
+from joinengine.driver.asking import asked_of
 from joinengine.driver.jobs import Jobs, OneProcess
 from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.route import RoutePlan
@@ -138,10 +139,7 @@ class SimulatedJobs(OneProcess, Jobs):
         header = task.header
         report = OperatorReport(header.task, seconds={"probe": 0.1, "store": 0.1, "sort": 0.1})
         changes = Changes()
-        asked = {
-            one: None if header.counted is None else header.counted[one] for one in header.hosted
-        }
-        worked = {one: self.worked(one, asked[one]) for one in header.hosted}
+        worked = {one: self.worked(one, asked_of(header.counted, [one])) for one in header.hosted}
         for side in PAIR:
             name = f"run-{header.batch:08d}-{header.operator}-{side.value}-{header.task}.arrow"
             name = tagged(header.generation, name)
@@ -177,7 +175,7 @@ class SimulatedJobs(OneProcess, Jobs):
         """The counts of an instance, and how many tuples its heavy keys bring beyond ROWS."""
         many = max(1, round(ROWS / (2 * HEAVY) * self.hot.get(instance, 1.0)))
         own = np.array(_own(instance, self.instances), np.uint64)
-        hashes = np.concatenate([own, np.setdiff1d(asked.listed, own)])
+        hashes = np.concatenate([own, np.setdiff1d(asked.listed.hashes, own)])
         n = len(hashes)
         stored = np.where(np.arange(n) < HEAVY, many, 0)
         held = stored + 5

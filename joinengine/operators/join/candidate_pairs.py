@@ -43,11 +43,12 @@ from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.hot import texts_of
 from joinengine.operators.join.capping import Cap, Capped
-from joinengine.operators.join.grids import Line, blocks_of
+from joinengine.operators.join.grids import Line, blocks_of, find
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.join.matching import MADE, PAIRS, Matcher, Pairs, Unsettled
 from joinengine.operators.join.tallying import Tally
 from joinengine.operators.join.teams import SortedTuples
+from joinengine.operators.spines import Timer
 from joinengine.predicates.theta import Grid
 from joinengine.routing.routes import probe_flag
 from joinengine.state.gathering import Sheet, sheets_of
@@ -166,16 +167,15 @@ class _Met(NamedTuple):
 class Prober:
     """Finds the candidate pairs of one join task, and has them compared."""
 
-    def __init__(self, spec: JoinSpec, task: OperatorTask, matcher: Matcher) -> None:
+    def __init__(self, spec: JoinSpec, task: OperatorTask, matcher: Matcher, timed: Timer) -> None:
         self._spec = spec
         self._task = task
-        self._matcher = matcher
+        self._matcher, self._timed = matcher, timed
         counted = task.header.counted
         self._weighs = task.header.weighs and counted is not None
         #: whether no key is told of few pairs
-        self._spares = all(
-            one.sparing and not one.whole and not len(one.listed)
-            for one in (counted or {}).values()
+        self._spares = counted is None or (
+            counted.sparing and not counted.whole and not len(counted.listed.hashes)
         )
         #: what keys have done at the team, of the newest layout version
         self.done = list[Done]()
@@ -244,9 +244,10 @@ class Prober:
             sparse = hits if not dense.any() else Hits(*(column[~dense] for column in hits))
             unsettled = Unsettled(keys=True, times=not is_near)
             slot.tally.compare(sparse.needles, sparse.counts * slot.sizes[sparse.needles])
-            for rows, ranks in expand_pairs(*rows_of_hits(sparse, slot.needles), limit):
-                pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks))
-                self._matcher.match(pairs, unsettled)
+            with self._timed("match"):
+                for rows, ranks in expand_pairs(*rows_of_hits(sparse, slot.needles), limit):
+                    pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks))
+                    self._matcher.match(pairs, unsettled)
         if not dense.any():
             return
         hits = Hits(*(column[dense] for column in hits))
@@ -258,7 +259,8 @@ class Prober:
                 met = _Met(needle, stored, slot.by_key, begin, end - begin)
             else:
                 met = self._in_time(slot, sheet, stored, needle)
-            self._meet_dense(slot, sheet, met, unsettled, limit)
+            with self._timed("match"):
+                self._meet_dense(slot, sheet, met, unsettled, limit)
 
     def _in_time(self, slot: _Slot, sheet: Sheet, stored: Ints, needle: Ints) -> _Met:
         """Which arrived rows are near enough in time to stored ones of dense needles."""
@@ -321,7 +323,7 @@ class Prober:
         if grid is None:
             return found
         known = unsettled._replace(predicate=False)
-        for some in self._matcher.find(grid, blocks, found.begin, found.lengths):
+        for some in find(grid, blocks, found.begin, found.lengths, MADE):
             for first in range(0, len(some.rows), limit):
                 part = slice(first, first + limit)
                 rows, stored = found.met.rows[some.met[part]], found.stored[some.rows[part]]

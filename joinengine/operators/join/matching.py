@@ -29,13 +29,11 @@ from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import CHANGE, WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
-from joinengine.operators.join import grids
-from joinengine.operators.join.grids import Blocks, Found
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.join.tallying import Tally
 from joinengine.operators.join.teams import SortedTuples
 from joinengine.operators.join.watchers import Marker
-from joinengine.predicates.theta import Grid, holds
+from joinengine.predicates.theta import holds
 
 #: Candidate pairs that are compared together.
 PAIRS = 1 << 18
@@ -121,30 +119,19 @@ class Matcher:
         times = None if self._spec.window is None else self._times(pairs)
         self._marked(pairs, times, None)
 
-    def find(self, grid: Grid, blocks: Blocks, begin: Ints, lengths: Ints) -> Iterator[Found]:
-        """The pairs of a grid that meet and that the predicate may be true of."""
-        found = grids.find(grid, blocks, begin, lengths, MADE)
-        while True:
-            with self._timed("match"):
-                some = next(found, None)
-            if some is None:
-                return
-            yield some
-
     def match(self, pairs: Pairs, unsettled: Unsettled) -> None:
         """Compare pairs as far as they are unsettled, and make results and marks of the others."""
-        with self._timed("match"):
-            keep = self._agreeing(pairs, unsettled)
-            if keep is not None and not keep.all():
-                pairs = pairs.only(keep)
-            if self._spec.predicate is not None and unsettled.predicate and len(pairs.rows):
-                columns, at = pairs.columns, pairs.at
-                found = holds(
-                    self._spec.predicate,
-                    (columns[Side.LEFT], columns[Side.RIGHT]),
-                    (at[Side.LEFT], at[Side.RIGHT]),
-                )
-                pairs = pairs.only(found)
+        keep = self._agreeing(pairs, unsettled)
+        if keep is not None and not keep.all():
+            pairs = pairs.only(keep)
+        if self._spec.predicate is not None and unsettled.predicate and len(pairs.rows):
+            columns, at = pairs.columns, pairs.at
+            found = holds(
+                self._spec.predicate,
+                (columns[Side.LEFT], columns[Side.RIGHT]),
+                (at[Side.LEFT], at[Side.RIGHT]),
+            )
+            pairs = pairs.only(found)
         if len(pairs.rows):
             self._make(pairs, unsettled)
 
