@@ -10,7 +10,6 @@ from benchmarks.papers.figure import Figure, Made
 
 #: Paper -> the modules that hold statements of it.
 MODULES = {
-    "000": ("fang2016",),
     "001": ("nasir2015",),
     "002": ("fang2017", "matrices"),
     "003": ("zacheilas2016",),

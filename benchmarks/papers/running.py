@@ -102,7 +102,7 @@ def is_made(out: Path, figure: Figure, module: str) -> bool:
 
 def make(out: Path, figure: Figure, module: str, show: Callable[[str], None]) -> dict[str, Any]:
     """Make a figure; write its picture, a CSV for each panel, and its report, which is returned."""
-    start = time.perf_counter()
+    start, code = time.perf_counter(), code_of(module)
     result = figure.make_it(show)
     folder = out / figure.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def make(out: Path, figure: Figure, module: str, show: Callable[[str], None]) ->
         "title": figure.title,
         "parameters": figure.parameters,
         "seconds": time.perf_counter() - start,
-        "code": code_of(module),
+        "code": code,
         "panels": [asdict(panel) for panel in result.panels],
         "findings": [asdict(finding) for finding in result.findings],
         "made_by": made_by(),
