@@ -90,6 +90,6 @@ FIGURE = Figure(
     "Load of tasks if keys are hashed",
     f"Zipf 0.85, consistent hashing, loads sorted in each of {INTERVALS} intervals and averaged by "
     f"rank. Panel a: 10,000 keys. Panel b: 15 tasks. Means of 5 runs, of 2 with 1,000,000 keys",
-    0.8,
+    0.6,
     make,
 )

@@ -135,6 +135,6 @@ FIGURE = Figure(
     "10,000 keys, Zipf 0.85, f = 1, 15 tasks, beta = 1.5, A_max = 3,000, consistent hashing, 20 "
     "intervals, each planner with its own tables. Means of 10 runs, in seconds of the "
     "processor; of 5 runs if loads are dealt anew",
-    2.5,
+    1.5,
     make,
 )

@@ -163,6 +163,6 @@ FIGURE = Figure(
     "Panel a: 1,000,000 keys, 15 tasks, Zipf 0.85, theta = 0.08, the third interval of a stream "
     "with f = 1 under Mixed, one trial without cleaning; the least of 5 runs, in seconds of the "
     "processor. Panel b: 10,000 keys and 1,000,000 tuples, 5 runs",
-    1,
+    2,
     make,
 )

@@ -75,6 +75,6 @@ FIGURE = Figure(
     "Migration of Mixed over the limit of its table",
     "10,000 keys, Zipf 0.85, f = 1, 15 tasks, w = 5, beta = 1.5, consistent hashing, 20 intervals. "
     "Means of 5 runs",
-    1,
+    0.6,
     make,
 )

@@ -38,6 +38,6 @@ FIGURE = Figure(
     "Migration over the window",
     "10,000 keys, Zipf 0.85, f = 1, 15 tasks, theta = 0.08, beta = 1.5, A_max = 3,000, consistent "
     "hashing, 20 intervals, each planner with its own tables. Means of 5 runs",
-    0.5,
+    0.3,
     make,
 )

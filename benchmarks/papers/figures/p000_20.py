@@ -63,4 +63,4 @@ def make(show: Callable[[str], None]) -> Made:
     )
 
 
-FIGURE = Figure("000-20", "Entries of MinMig's table over beta", PARAMETERS, 1, make)
+FIGURE = Figure("000-20", "Entries of MinMig's table over beta", PARAMETERS, 0.3, make)

@@ -27,4 +27,4 @@ def make(show: Callable[[str], None]) -> Made:
     )
 
 
-FIGURE = Figure("000-21", "Migration of MinMig over beta", PARAMETERS, 1, make)
+FIGURE = Figure("000-21", "Migration of MinMig over beta", PARAMETERS, 0.3, make)

@@ -186,6 +186,6 @@ FIGURE = Figure(
     "Examples, theorems and statements without a figure",
     "Examples as in the paper. Section 3.3: 10,000 keys, Zipf 0.85, f = 1, 15 tasks, theta = 0.08, "
     "consistent hashing",
-    0.7,
+    0.5,
     make,
 )
