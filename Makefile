@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers docs dist golden pictures lint types fmt clean
+.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long papers bench-papers docs dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -107,9 +107,12 @@ bench-long: $(READY)  ## 2,000 small batches over a window: does anything grow? 
 	@echo "bench-long: seconds of a batch, files, descriptors, memory maps, memory; some five minutes"
 	$(BIN)/python -m benchmarks.long --out out/long
 
-bench-papers: $(READY)  ## what the papers state of decisions, beside what comes out (out/papers)
-	@echo "bench-papers: some minutes"
-	$(BIN)/python -m benchmarks.papers --out out/papers
+papers: $(READY)  ## the papers' figures, made anew, and docs/reproduction.md about them (out/papers); FIGURE=000-13: one
+	@echo "papers: up to 90 minutes, less if some are made already; what is made stays if you interrupt it"
+	$(BIN)/python -m benchmarks.papers --out out/papers \
+		$(if $(FIGURE),$(FIGURE:%=--figure %),--page docs/reproduction.md)
+
+bench-papers: papers  ## the same as make papers, which it is called now
 
 docs: $(READY)  ## build the documentation site (out/site) and check its links
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[dev,docs]'

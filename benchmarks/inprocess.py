@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -42,8 +42,11 @@ def run(
     batches: Iterable[Frame],
     most_s: float = math.inf,
     settings: Settings | None = None,
+    tables: Mapping[int, pa.RecordBatch] | None = None,
 ) -> list[BatchRecord]:
     """The records of all batches; each instance has a task of its own.
+
+    `tables`: source -> the rows of a table, which comes after all streams.
 
     Raises TimeUp after the task that ends later than `most_s` seconds from now.
     """
@@ -58,8 +61,10 @@ def run(
         checkpoint = Checkpoint.below(folder)
         checkpoint.create()
         jobs = InlineJobs(query.operators[0].instances, step=step, world=MACHINE)
+        jobs.tables = [list((tables or {}).items())]
         asked = replace(settings or Settings(), exchange=jobs.exchange)
-        runner = BatchRunner(jobs, query, [choice], checkpoint, "q", DiscardSink(), asked)
+        choices = [choice] * len(query.operators)
+        runner = BatchRunner(jobs, query, choices, checkpoint, "q", DiscardSink(), asked)
         runner.observe(records.append)
         runner.recover()
         for number, frame in enumerate(batches):

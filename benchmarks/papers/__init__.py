@@ -1,1 +1,1 @@
-"""The papers' statements on decisions, beside what joinengine finds."""
+"""The papers' figures and tables, made anew: what each states, beside what joinengine finds."""

@@ -1,72 +1,75 @@
-"""`make bench-papers`: the papers' statements on decisions, beside what joinengine finds.
-
-It writes tables (Markdown), JSON, and the picture of figure 18.
-"""
+"""`make papers`: the papers' figures and tables, made anew, and the page about them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict
+import sys
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
-import matplotlib as mpl
 from rich.console import Console
 
-from benchmarks.papers import fang2016, fang2017, fang2019, matrices, nasir2015, zacheilas2016
-from benchmarks.papers.finding import VERDICTS, Finding, markdown
-from joinengine.reporting.run_report import made_by
+from benchmarks.papers import page as pages
+from benchmarks.papers import running
+from benchmarks.papers.figure import Figure
+from benchmarks.papers.finding import VERDICTS
 
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
-PAPERS: dict[str, Callable[[], list[Finding]]] = {
-    "Fang et al., 2016 (Mixed)": fang2016.findings,
-    "Nasir et al., ICDE 2015, extended (PKG)": nasir2015.findings,
-    "Fang et al., JOS 2017 (MNRT, QMMP)": fang2017.findings,
-    "Zacheilas et al., DAIS 2016 (DLB)": zacheilas2016.findings,
-    "Fang et al., World Wide Web 2019 (FTLB)": fang2019.findings,
-    "Join-matrix and join-biclique": matrices.findings,
-}
-console = Console(soft_wrap=True)
+console = Console(soft_wrap=True, highlight=False, markup=False)
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/papers"))
-@click.option("--adjustments", default=6000, show_default=True, help="Of MinMig in the picture.")
-def main(out: Path, adjustments: int) -> None:
-    """Compare, and write table, JSON and picture."""
-    out.mkdir(parents=True, exist_ok=True)
-    found = dict[str, list[Finding]]()
-    for paper, findings in PAPERS.items():
-        console.print(paper, style="bold")
-        found[paper] = findings()
-        for one in found[paper]:
-            console.print(f"  {VERDICTS[one.holds]}: {one.place}: {one.stated}", markup=False)
-            console.print(f"      here: {one.found}", markup=False, highlight=False)
-    plain = {paper: [asdict(one) for one in ones] for paper, ones in found.items()}
-    (out / "papers.json").write_text(json.dumps({"papers": plain, "made_by": made_by()}, indent=1))
-    (out / "papers.md").write_text(markdown(found))
-    if adjustments:
-        draw_tables(adjustments, out / "minmig.png")
-    console.print(f"report: {out / 'papers.json'}, {out / 'papers.md'}")
+@click.option("--figure", "names", multiple=True, help="Make this one anew, as 000-13; repeatable.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Write the page about all that is made."
+)
+def main(out: Path, names: tuple[str, ...], page: Path | None) -> None:
+    """Make the figures that are not made yet, and write the page."""
+    figures = running.figures()
+    wanted = _wanted(figures, names, out)
+    failed = _make(out, wanted)
+    if page is not None:
+        reports = ((one, running.made(out, one)) for one in figures)
+        pages.write(page, out, [pages.Reported(*one) for one in reports if one[1] is not None])
+        console.print(f"page: {page}")
+    if failed:
+        console.print(f"papers: not made, for the errors above: {', '.join(failed)}")
+        sys.exit(1)
 
 
-def draw_tables(adjustments: int, path: Path) -> None:
-    """Figure 18 of Fang et al., 2016."""
-    figure, axis = plt.subplots(figsize=(7, 4))
-    for theta in (0.0, 0.02, 0.08):
-        sizes = fang2016.tables(theta, 200 if theta == 0 else adjustments)
-        axis.semilogx(range(1, len(sizes) + 1), sizes, label=f"tolerance {theta:g}")
-    axis.axhline(9333, color="#888888", linewidth=0.8)
-    axis.text(1, 9400, "K (N - 1) / N = 9,333", color="#555555", fontsize=8)
-    axis.set_xlabel("adjustments")
-    axis.set_ylabel("entries of MinMig's table")
-    axis.legend(frameon=False)
-    axis.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
+def _wanted(figures: Mapping[Figure, str], names: tuple[str, ...], out: Path) -> dict[Figure, str]:
+    """The named figures; without names those that are not made yet."""
+    known = [one.name for one in figures]
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name} is not a figure; give one of {', '.join(known)}")
+    if names:
+        return {one: module for one, module in figures.items() if one.name in names}
+    wanted = {one: it for one, it in figures.items() if not running.is_made(out, one, it)}
+    console.print(
+        f"papers: {len(figures) - len(wanted)} of {len(figures)} figures are made already"
+    )
+    return wanted
+
+
+def _make(out: Path, wanted: Mapping[Figure, str]) -> list[str]:
+    """Make figures; the names of those that could not be made."""
+    left, failed = sum(one.minutes for one in wanted), list[str]()
+    for figure, module in wanted.items():
+        console.print(f"{figure.name}: {figure.title} (left: {left:.0f} min)", style="bold")
+        left -= figure.minutes
+        try:
+            report = running.make(out, figure, module, lambda line: console.print(f"  {line}"))
+        except Exception:  # the figures after it do not need it
+            traceback.print_exc()
+            failed.append(figure.name)
+            continue
+        for one in report["findings"]:
+            console.print(f"  {VERDICTS[one['holds']]}: {one['place']}: {one['stated']}")
+            console.print(f"      here: {one['found']}")
+        console.print(f"  {report['seconds']:.0f} s: {out / figure.name}")
+    return failed
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.papers.finding import Finding
 
@@ -16,6 +16,7 @@ PAPERS = {
     "004": "Fang et al., World Wide Web 2019 (FTLB)",
 }
 Points = tuple[Sequence[float] | Sequence[str], Sequence[float]]  # x and y, of equal length
+Span = tuple[Sequence[float], Sequence[float]]  # the least and the greatest y at each x
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Panel:
     """One pair of axes: `series` by name, each x and y; `x` and `y` say what they are, with units.
 
     `letter` is the paper's ("a", "b"; empty if there is one panel). `log` names axes that are
-    logarithmic ("x", "y", "xy"). Values of x that are words make bars, for tables.
+    logarithmic ("x", "y", "xy"). Values of x that are words make bars, for tables. `spans`: of some
+    series, the least and the greatest y of several runs.
     """
 
     letter: str
@@ -31,11 +33,12 @@ class Panel:
     y: str
     series: Mapping[str, Points]
     log: str = ""
+    spans: Mapping[str, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a run of a figure gave."""
+    """What a run of a figure gave; without panels: statements of the text."""
 
     panels: Sequence[Panel]
     findings: Sequence[Finding]
@@ -55,3 +58,8 @@ class Figure:
     parameters: str
     minutes: float
     make_it: Callable[[Callable[[str], None]], Made]
+
+    @property
+    def paper(self) -> str:
+        """The number of its paper."""
+        return self.name.partition("-")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,15 +10,15 @@ import numpy as np
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.statistics import Floats, Ints
 
-VERDICTS = {True: "yes", False: "no", None: "beside"}
+VERDICTS = {True: "yes", False: "no", None: "cannot be judged"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`stated` by a paper at `place`, `found` here; `holds` None: there is nothing to compare with.
+    """`stated` by a paper at `place`, `found` here; `holds` None: it cannot be judged here.
 
-    `reading`: why the statement does not come out, or what was compared; mostly empty. `timed`: the
-    statement is about seconds, so it can be judged only if nothing else runs.
+    `reading`: why the statement does not come out or cannot be judged, or what was compared.
+    `timed`: the statement is about seconds, so only a run by itself decides.
     """
 
     place: str
@@ -32,17 +33,20 @@ class Finding:
             object.__setattr__(self, "holds", bool(self.holds))
 
 
+def table(findings: Iterable[Finding]) -> str:
+    """Markdown: one row for each statement."""
+    lines = ["| where | stated | here | comes out |", "|---|---|---|---|"]
+    for one in findings:
+        here = f"{one.found}. {one.reading}" if one.reading else one.found
+        verdict = VERDICTS[one.holds] + ", seconds" * one.timed
+        cells = (one.place, one.stated, here, verdict)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
 def markdown(found: dict[str, list[Finding]]) -> str:
     """One table per paper."""
-    lines = list[str]()
-    for paper, ones in found.items():
-        lines += [f"## {paper}", "", "| where | stated | here | comes out |", "|---|---|---|---|"]
-        for one in ones:
-            here = f"{one.found}. {one.reading}" if one.reading else one.found
-            cells = (one.place, one.stated, here, VERDICTS[one.holds])
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-        lines.append("")
-    return "\n".join(lines)
+    return "\n".join(f"## {paper}\n\n{table(ones)}\n" for paper, ones in found.items())
 
 
 def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: int) -> Loads:

@@ -1,1 +1,1 @@
-"""Statements of the papers, as the benchmark prints them."""
+"""The papers' figures, and the harness that makes them."""

@@ -1,29 +1,37 @@
-"""The papers' statements on decisions come out, but for those that the documentation names."""
+"""What quick figures find is what docs/reproduction.md says, which names all that does not hold."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.papers.__main__ import PAPERS
-from benchmarks.papers.finding import markdown
+from benchmarks.papers import running
+from benchmarks.papers.finding import table
 
 pytestmark = pytest.mark.slow
+PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
+#: Figures that take at most so many minutes are made here; the others by `make papers` alone.
+QUICK = 1.0
+FIGURES = [one for one in running.figures() if one.minutes <= QUICK]
 
 
-#: Beginnings of the statements that, as docs/reproduction.md says, do not come out.
-NOT_HERE = (
-    "MinTable moves about 3 times",
-    "MinMig's table shrinks as beta grows",
-    "local estimation stays within one order of magnitude",
-)
+def verdicts(text):
+    """(where, stated) -> comes out, of the rows of tables."""
+    rows = [line[2:-2].split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {tuple(row[:2]): row[-1] for row in rows if len(row) > 2}
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_what_is_stated_comes_out(paper):
-    found = PAPERS[paper]()
-    assert any(one.holds for one in found)
-    failed = [one for one in found if one.holds is False and not one.timed]
-    unknown = [one for one in failed if not one.stated.startswith(NOT_HERE)]
-    assert not unknown, markdown({paper: unknown})
-    known = [one for one in found if one.stated.startswith(NOT_HERE)]
-    assert all(one in failed for one in known), "it comes out now: say so in the documentation"
+def of_figure(name):
+    """The part of the page about one figure."""
+    _, _, found = PAGE.read_text().partition(f'<a id="figure-{name}"></a>')
+    return found.partition("\n### ")[0]
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda one: one.name)
+def test_what_comes_out_is_what_the_page_says(figure):
+    untimed = [one for one in figure.make_it(lambda line: None).findings if not one.timed]
+    told = verdicts(of_figure(figure.name))
+    assert told, "the page does not have this figure: run `make papers`"
+    found = verdicts(table(untimed))
+    assert {stated: verdict for stated, verdict in told.items() if stated in found} == found
