@@ -52,6 +52,7 @@ class AggregateFunction(StrEnum):
     MEAN = "mean"
     MIN = "min"
     MAX = "max"
+    HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class Aggregate:
     """One output column: `function` of an expression.
 
     `sql`: the expression over columns c0, c1, .. of `Grouping.columns`; None: rows are counted.
-    `kind`: the type of the result. `sums`: the type of sums in partial results.
+    `kind`: the type of the result. `sums`: the type of sums in partial results. `bins`: how many a
+    histogram has at most.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Aggregate:
     sql: str | None
     kind: pa.DataType
     sums: str = ""
+    bins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +351,7 @@ def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, Aggregate
     fields = list[tuple[str, AggregateFunction]]()
     for number, one in enumerate(aggregates):
         match one.function:
-            case AggregateFunction.MIN | AggregateFunction.MAX:
+            case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.HISTOGRAM:
                 fields.append((f"p{number}", one.function))
             case AggregateFunction.COUNT | AggregateFunction.SUM:
                 fields.append((f"p{number}", AggregateFunction.SUM))

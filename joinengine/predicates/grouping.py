@@ -21,6 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from joinengine.kernels.binning import LEAST_BINS
 from joinengine.model.aggregation import (
     BEGINNING,
     PANE,
@@ -38,12 +39,15 @@ from joinengine.model.texts import quoted
 from joinengine.model.windows import Times
 from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
+from joinengine.predicates.histograms import BINS_TYPE, gathered, with_bins
 
 #: SQL's names; avg is mean.
 FUNCTIONS = {function.value: function for function in AggregateFunction}
 FUNCTIONS |= {"count_star": AggregateFunction.COUNT, "avg": AggregateFunction.MEAN}
 #: What is whole of whole numbers.
 _WHOLE = (AggregateFunction.SUM, AggregateFunction.COUNT)
+#: Bins of a histogram, at most: its partial results travel and are kept.
+MOST_BINS = 1 << 16
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
@@ -56,7 +60,7 @@ def compile_aggregate(
     *,
     exact: bool = False,
 ) -> Aggregate:
-    """Column `name`, which is `text`: count, sum, min, max or avg of an expression, or count(*).
+    """Column `name`, which is `text`: an aggregate of an expression, or count(*).
 
     The columns that the expression needs are added to `columns`; `zone` as for predicates. Raises
     InvalidRequest for any other text.
@@ -70,10 +74,13 @@ def compile_aggregate(
     )
     if root.get("class") != "FUNCTION" or function is None or not plain:
         raise InvalidRequest(
-            f"{what}: expected count, sum, min, max or avg of an expression, or count(*), found "
-            f"{quoted(text)}"
+            f"{what}: expected count, sum, min, max, avg or histogram of an expression, or "
+            f"count(*), found {quoted(text)}"
         )
-    arguments = arguments_of(root)
+    arguments, bins = arguments_of(root), 0
+    if function is AggregateFunction.HISTOGRAM:
+        bins = _bins(arguments, f"{what}: histogram in {quoted(text)}")
+        arguments = arguments[:1]
     if len(arguments) != 1 and root["function_name"] != "count_star":
         found = f"{len(arguments)} expressions" if arguments else "none"
         raise InvalidRequest(
@@ -91,13 +98,25 @@ def compile_aggregate(
     if function in (AggregateFunction.MIN, AggregateFunction.MAX):
         return Aggregate(name, function, sql, _arrow_type(select, reading))
     sums = _type_of_sum(kind, f"{what}: {quoted(text)}")
+    if function is AggregateFunction.HISTOGRAM:
+        return Aggregate(name, function, sql, BINS_TYPE, bins=bins)
     if function is AggregateFunction.MEAN:
         return Aggregate(name, function, sql, pa.float64(), sums)
     whole = {"DOUBLE": pa.float64(), "DECIMAL(38,0)": pa.int64()}
-    if kind in (*_INTEGERS, "DOUBLE", "FLOAT"):
-        return Aggregate(name, function, sql, whole[sums], sums)
-    scale = int(sums.removesuffix(")").split(",")[1])
-    return Aggregate(name, function, sql, pa.decimal128(38, scale), sums)
+    is_decimal = kind not in (*_INTEGERS, "DOUBLE", "FLOAT")
+    return Aggregate(name, function, sql, _decimal(sums) if is_decimal else whole[sums], sums)
+
+
+def _bins(arguments: Sequence[dict[str, Any]], what: str) -> int:
+    """The number of bins in `histogram(expression, bins)`."""
+    literal = arguments[-1].get("literal", {}) if len(arguments) == len(("x", "bins")) else {}
+    found = str(literal.get("text", ""))
+    if not (found.isdigit() and LEAST_BINS <= int(found) <= MOST_BINS):
+        raise InvalidRequest(
+            f"{what} needs an expression and a number of bins from {LEAST_BINS} to {MOST_BINS}, "
+            f"such as histogram(x, 64)"
+        )
+    return int(found)
 
 
 def _type_of_sum(kind: str, what: str) -> str:
@@ -160,13 +179,15 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
         value = "*" if one.sql is None else one.sql
         if one.function in (AggregateFunction.SUM, AggregateFunction.MEAN):
             sums.append(f"cast(sum({value}) as {one.sums}) as p{number}")
+        elif one.function is AggregateFunction.HISTOGRAM:
+            sums.append(f"{gathered(value)} as p{number}")
         else:
             sums.append(f"{one.function}({value}) as p{number}")
         if one.function is AggregateFunction.MEAN:
             sums.append(f"count({value}) as n{number}")
     selected = ", ".join([*grouping.places, *edges, *sums])
     sql = f"select {selected} from parts group by {', '.join(keys)}"
-    return query_parts(sql, pa.table(columns), grouping.zone)
+    return with_bins(grouping, query_parts(sql, pa.table(columns), grouping.zone), "p")
 
 
 def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -179,9 +200,8 @@ def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, p
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
     """Partial results -> fewer of them: one for each group and pane."""
     keys = [*grouping.places, *grouping.edges]
-    return query_parts(
-        f"select {_sums(grouping, keys)} from {_parts(grouping)} group by all", parts
-    )
+    sql = f"select {_sums(grouping, keys)} from {_parts(grouping)} group by {', '.join(keys)}"
+    return with_bins(grouping, query_parts(sql, parts), "p")
 
 
 def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
@@ -194,10 +214,11 @@ def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
     same = " and ".join(f"parts.{one} is not distinct from due.{one}" for one in groups) or "true"
     due = f"select {', '.join([*groups, PANE])} from parts where {PANE} <= {until}"
     near = f"(select * from parts semi join ({due}) due on {same})"
-    sums = _sums(grouping, [*groups, *grouping.edges])
+    keys = [*groups, *grouping.edges]
     whole = f"(select *, {PANE} as own_end from {near})"
     whole = _parts(grouping, whole)
-    return query_parts(f"select {sums} from {whole} where own_end <= {until} group by all", parts)
+    sql = f"select {_sums(grouping, keys)} from {whole} where own_end <= {until}"
+    return with_bins(grouping, query_parts(f"{sql} group by {', '.join(keys)}", parts), "p")
 
 
 def _sums(grouping: Grouping, keys: Sequence[str]) -> str:
@@ -248,6 +269,7 @@ def finish(
     keys = [*groups, *(edge for edge in window if isinstance(edge, str))]
     by = f" group by {', '.join(keys)}" if keys else ""
     found = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
+    found = with_bins(grouping, found, "a")
     found = found.rename_columns(schema.names).cast(schema)
     return found if grouping.top is None else greatest(grouping, found)
 
@@ -267,7 +289,9 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
 
 
 def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
-    """A sum of parts, in the type of the parts."""
+    """A sum of parts, in the type of the parts; of histograms, the bins of all."""
+    if how is AggregateFunction.HISTOGRAM:
+        return f"flatten(list({name}) filter (where {name} is not null))"
     if how is not AggregateFunction.SUM:
         return f"{how}({name})"
     sums = grouping.aggregates[int(name[1:])].sums if name[0] == "p" else ""
