@@ -64,8 +64,9 @@ def test_topk_while_the_topics_change(spark, options):
     validated(spark, "topk", replace(changed, layout=choose("shuffle")))
 
 
-#: Instances that count a key, under the layouts of one, two and all candidates.
-COUNTED = {"hash": 1, "pkg": 2, "shuffle": 8, "d-choices": 8, "auto": 8}
+#: Instances that count a key at most, under layouts of one, two and all candidates.
+COUNTED = {"hash": 1, "auto": 8, "pkg": 2, "shuffle": 8, "d-choices": 8}
+DIVIDING = ("pkg", "shuffle", "d-choices")
 
 
 @layouts("pkg", others=("hash", "shuffle", "d-choices", "auto"))
@@ -76,7 +77,7 @@ def test_naive_bayes(spark, options, layout):
     assert report["keys"] == report["output_rows"] > 1000
     least = 3 * report["keys"]
     assert least <= report["counters"] <= COUNTED[layout] * least
-    assert (layout == "hash") == (report["counters"] == least), "hot words are at several instances"
+    assert layout not in DIVIDING or report["counters"] > least, "hot words are divided"
     assert report["accuracy"] > 0.7, "chance is a third"
 
 
@@ -92,7 +93,7 @@ def test_a_decision_tree(spark, options, layout, tmp_path):
     for one in (first, report):
         least = one["keys"]
         assert least <= one["histograms"] <= COUNTED[layout] * least
-        assert (layout == "hash") == (one["histograms"] == least)
+        assert layout not in DIVIDING or one["histograms"] > least
     rows = pq.read_table(tmp_path / "out" / "level-2").to_pylist()
     assert {row["leaf"] for row in rows} == {2, 3}
     assert all(len(row["spread"]) <= 16 for row in rows)
