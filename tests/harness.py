@@ -341,7 +341,8 @@ class LocalQuery:
                 if pa.types.is_timestamp(table.schema.field(name).type):
                     column = table.column(name).cast(pa.int64())
                     table = table.set_column(table.schema.get_field_index(name), name, column)
-            found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            columns = [map(_hashable, column.to_pylist()) for column in table.columns]
+            found.update(zip(*columns, strict=True))
         return found
 
     def _tables(self, name):
@@ -370,3 +371,8 @@ class LocalQuery:
     def layout(self):
         """The layout of the next batch."""
         return self.chosen.layout
+
+
+def _hashable(value):
+    """A value of a result; a list of structs as a tuple of tuples."""
+    return tuple(tuple(one.values()) for one in value) if isinstance(value, list) else value

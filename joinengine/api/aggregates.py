@@ -48,7 +48,7 @@ class StreamAggregate(StreamQuery):
 
     `by`: the grouping columns; NULL is a group. If empty, all rows form one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
-    expression.
+    expression, or `histogram(expression, bins)`.
     `window`: `windows(...)`, `session_windows(...)` or `last(...)`. If not given: the windows of
     the source, which must then be a tumbling or sliding join.
     `top`: keep only the groups with the greatest values of each window.
@@ -130,7 +130,8 @@ class StreamAggregate(StreamQuery):
         return self._grouping.top is not None and self._grouping.top.error is not None
 
     def _check_top(self, top: Top, groups: Sequence[pa.Field]) -> None:
-        names = [one.name for one in self._grouping.shown]
+        made = self._grouping.shown
+        names = [one.name for one in made if one.function is not AggregateFunction.HISTOGRAM]
         if top.by not in names:
             raise InvalidRequest(
                 f"top: expected one of the aggregates {', '.join(names)}, found {top.by!r}"

@@ -28,7 +28,7 @@ from joinengine.predicates.grouping import compile_aggregate
 from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.session import session
 
-_FUNCTIONS = ("count", "sum", "min", "max", "avg", "mean")
+_FUNCTIONS = ("count", "sum", "min", "max", "avg", "mean", "histogram")
 _EDGES = (WINDOW_START, WINDOW_END)
 
 

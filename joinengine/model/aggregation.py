@@ -52,6 +52,7 @@ class AggregateFunction(StrEnum):
     MEAN = "mean"
     MIN = "min"
     MAX = "max"
+    HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Aggregate:
 
     `sql`: the expression over columns c0, c1, .. of `Grouping.columns`; None: rows are counted.
     `kind`: the type of the result. `sums`: the type of sums in partial results. `weight`: the
-    column that says how often a row counts; empty: once.
+    column that says how often a row counts; empty: once. `bins`: how many a histogram has at most.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Aggregate:
     kind: pa.DataType
     sums: str = ""
     weight: str = ""
+    bins: int = 0
 
     @property
     def counts_values(self) -> bool:
@@ -364,7 +366,7 @@ def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, Aggregate
     fields = list[tuple[str, AggregateFunction]]()
     for number, one in enumerate(aggregates):
         match one.function:
-            case AggregateFunction.MIN | AggregateFunction.MAX:
+            case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.HISTOGRAM:
                 fields.append((f"p{number}", one.function))
             case AggregateFunction.COUNT | AggregateFunction.SUM | AggregateFunction.MEAN:
                 names = (f"p{number}", f"n{number}") if one.counts_values else (f"p{number}",)

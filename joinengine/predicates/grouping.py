@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from joinengine.kernels.binning import LEAST_BINS
 from joinengine.model.aggregation import (
     BEGINNING,
     PANE,
@@ -39,13 +40,18 @@ from joinengine.model.texts import quoted
 from joinengine.model.windows import Times
 from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
+from joinengine.predicates.histograms import BINS_TYPE, gathered, with_bins
 
 #: SQL's names; avg is mean.
 FUNCTIONS = {function.value: function for function in AggregateFunction}
 FUNCTIONS |= {"count_star": AggregateFunction.COUNT, "avg": AggregateFunction.MEAN}
 #: What is whole of whole numbers.
 _WHOLE = (AggregateFunction.SUM, AggregateFunction.COUNT)
+#: Bins of a histogram, at most: its partial results travel and are kept.
+MOST_BINS = 1 << 16
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+#: What sums of changes tell.
+_SUMMED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MEAN)
 
 
 def compile_aggregate(
@@ -57,7 +63,7 @@ def compile_aggregate(
     *,
     exact: bool = False,
 ) -> Aggregate:
-    """Column `name`, which is `text`: count, sum, min, max or avg of an expression, or count(*).
+    """Column `name`, which is `text`: an aggregate of an expression, or count(*).
 
     The columns that the expression needs are added to `columns`; `zone` as for predicates. Raises
     InvalidRequest for any other text.
@@ -71,10 +77,13 @@ def compile_aggregate(
     )
     if root.get("class") != "FUNCTION" or function is None or not plain:
         raise InvalidRequest(
-            f"{what}: expected count, sum, min, max or avg of an expression, or count(*), found "
-            f"{quoted(text)}"
+            f"{what}: expected count, sum, min, max, avg or histogram of an expression, or "
+            f"count(*), found {quoted(text)}"
         )
-    arguments = arguments_of(root)
+    arguments, bins = arguments_of(root), 0
+    if function is AggregateFunction.HISTOGRAM:
+        bins = _bins(arguments, f"{what}: histogram in {quoted(text)}")
+        arguments = arguments[:1]
     if len(arguments) != 1 and root["function_name"] != "count_star":
         found = f"{len(arguments)} expressions" if arguments else "none"
         raise InvalidRequest(
@@ -92,13 +101,25 @@ def compile_aggregate(
     if function in (AggregateFunction.MIN, AggregateFunction.MAX):
         return Aggregate(name, function, sql, _arrow_type(select, reading))
     sums = _type_of_sum(kind, f"{what}: {quoted(text)}")
+    if function is AggregateFunction.HISTOGRAM:
+        return Aggregate(name, function, sql, BINS_TYPE, bins=bins)
     if function is AggregateFunction.MEAN:
         return Aggregate(name, function, sql, pa.float64(), sums)
     whole = {"DOUBLE": pa.float64(), "DECIMAL(38,0)": pa.int64()}
-    if kind in (*_INTEGERS, "DOUBLE", "FLOAT"):
-        return Aggregate(name, function, sql, whole[sums], sums)
-    scale = int(sums.removesuffix(")").split(",")[1])
-    return Aggregate(name, function, sql, pa.decimal128(38, scale), sums)
+    is_decimal = kind not in (*_INTEGERS, "DOUBLE", "FLOAT")
+    return Aggregate(name, function, sql, _decimal(sums) if is_decimal else whole[sums], sums)
+
+
+def _bins(arguments: Sequence[dict[str, Any]], what: str) -> int:
+    """The number of bins in `histogram(expression, bins)`."""
+    literal = arguments[-1].get("literal", {}) if len(arguments) == len(("x", "bins")) else {}
+    found = str(literal.get("text", ""))
+    if not (found.isdigit() and LEAST_BINS <= int(found) <= MOST_BINS):
+        raise InvalidRequest(
+            f"{what} needs an expression and a number of bins from {LEAST_BINS} to {MOST_BINS}, "
+            f"such as histogram(x, 64)"
+        )
+    return int(found)
 
 
 def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate, ...]:
@@ -107,7 +128,7 @@ def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate,
     Raises InvalidRequest for those that sums alone do not tell.
     """
     for one in aggregates:
-        if one.function in (AggregateFunction.MIN, AggregateFunction.MAX):
+        if one.function not in _SUMMED:
             raise InvalidRequest(
                 f"aggregates: {one.name}: the {one.function} of rows that may go again is not "
                 f"known, since only sums are kept; leave it out, or ask a table that mergeKeys "
@@ -179,7 +200,7 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
             sums.append(f"{_number_of_values(one)} as n{number}")
     selected = ", ".join([*grouping.places, *edges, *sums])
     sql = f"select {selected} from parts group by {', '.join(keys)}"
-    return query_parts(sql, pa.table(columns), grouping.zone)
+    return with_bins(grouping, query_parts(sql, pa.table(columns), grouping.zone), "p")
 
 
 def _first_added(one: Aggregate) -> str:
@@ -187,6 +208,8 @@ def _first_added(one: Aggregate) -> str:
     value = "*" if one.sql is None else one.sql
     if one.function is AggregateFunction.COUNT:
         return _number_of_values(one)
+    if one.function is AggregateFunction.HISTOGRAM:
+        return gathered(value)
     if one.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
         return f"{one.function}({value})"
     if one.weight:
@@ -214,9 +237,8 @@ def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, p
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
     """Partial results -> fewer of them: one for each group and pane."""
     keys = [*grouping.places, *grouping.edges]
-    return query_parts(
-        f"select {_sums(grouping, keys)} from {_parts(grouping)} group by all", parts
-    )
+    sql = f"select {_sums(grouping, keys)} from {_parts(grouping)} group by {', '.join(keys)}"
+    return with_bins(grouping, query_parts(sql, parts), "p")
 
 
 def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
@@ -229,10 +251,11 @@ def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
     same = " and ".join(f"parts.{one} is not distinct from due.{one}" for one in groups) or "true"
     due = f"select {', '.join([*groups, PANE])} from parts where {PANE} <= {until}"
     near = f"(select * from parts semi join ({due}) due on {same})"
-    sums = _sums(grouping, [*groups, *grouping.edges])
+    keys = [*groups, *grouping.edges]
     whole = f"(select *, {PANE} as own_end from {near})"
     whole = _parts(grouping, whole)
-    return query_parts(f"select {sums} from {whole} where own_end <= {until} group by all", parts)
+    sql = f"select {_sums(grouping, keys)} from {whole} where own_end <= {until}"
+    return with_bins(grouping, query_parts(f"{sql} group by {', '.join(keys)}", parts), "p")
 
 
 def _sums(grouping: Grouping, keys: Sequence[str]) -> str:
@@ -287,6 +310,7 @@ def finish(
     if grouping.is_net:
         by += f" having sum(p{len(grouping.shown)}) <> 0"
     found = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
+    found = with_bins(grouping, found, "a")
     found = found.rename_columns(schema.names).cast(schema)
     return found if grouping.top is None else greatest(grouping, found)
 
@@ -306,7 +330,9 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
 
 
 def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
-    """A sum of parts, in the type of the parts."""
+    """A sum of parts, in the type of the parts; of histograms, the bins of all."""
+    if how is AggregateFunction.HISTOGRAM:
+        return f"flatten(list({name}) filter (where {name} is not null))"
     if how is not AggregateFunction.SUM:
         return f"{how}({name})"
     sums = grouping.aggregates[int(name[1:])].sums if name[0] == "p" else ""

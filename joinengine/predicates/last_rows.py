@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from joinengine.model.aggregation import Aggregate, AggregateFunction, Grouping, Last
 from joinengine.model.windows import Times
 from joinengine.predicates.grouping import evaluated_columns, query_parts
+from joinengine.predicates.histograms import gathered, with_bins
 
 
 def add_up_last(
@@ -34,6 +35,7 @@ def add_up_last(
     window = f"w as ({_in_order(grouping, '')} {frame})"
     sql = f"select {', '.join(columns)} from parts window {window} qualify due"
     found = query_parts(sql, _table(grouping, tuples, times, due), grouping.zone)
+    found = with_bins(grouping, found, "a")
     return found.rename_columns(schema.names).cast(schema)
 
 
@@ -65,6 +67,8 @@ def _in_order(grouping: Grouping, way: str, *groups: str) -> str:
 def _over_window(one: Aggregate) -> str:
     """SQL for an aggregate over the window w, in the type of its result."""
     value = "*" if one.sql is None else one.sql
+    if one.function is AggregateFunction.HISTOGRAM:
+        return f"{gathered(value)} over w"
     if one.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
         return f"{one.function}({value}) over w"
     added = f"cast(sum({value}) over w as {one.sums})"

@@ -37,6 +37,7 @@ from tests.laws.cases import (
     ways,
     windows_of,
 )
+from tests.reference.histogram import in_bins
 
 ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
 WHOLE = [name for name in ADDING if LAYOUTS[name].keeps_keys_whole]
@@ -48,6 +49,7 @@ AGGREGATES = {
     "mean": "avg(lv)",
     "low": "min(lv)",
     "high": "max(lv)",
+    "spread": "histogram(lv / 4, 3)",
 }
 
 spans = st.builds(
@@ -133,6 +135,7 @@ def expected(tuples, window, best):
                 sum(values) / len(values),
                 min(values),
                 max(values),
+                in_bins([value / 4 for value in values], 3),
                 *edges,
             )
             for key, values in groups.items()
@@ -215,11 +218,12 @@ def expected_running(tuples, rows):
     tuples = pa.table(dict(zip("kvt", zip(*tuples, strict=True), strict=True)))
     sql = f"""
         select k, count(*) over w, count(k) over w, (sum(v * 2) over w)::bigint, avg(v) over w,
-        min(v) over w, max(v) over w, min(t) over w, t from tuples window w as (
+        min(v) over w, max(v) over w, list(v / 4) over w, min(t) over w, t from tuples window w as (
             partition by k order by t, k, v rows between {rows - 1} preceding and current row
         )
     """
-    return Counter(duckdb.sql(sql).fetchall())
+    found = duckdb.sql(sql).fetchall()
+    return Counter((*row[:7], in_bins(row[7], 3), *row[8:]) for row in found)
 
 
 @pytest.mark.usefixtures("acting")

@@ -159,6 +159,21 @@ def test_a_band_self_join(joinengine, tmp_path):
     assert report["input_rows"] == 60_175
 
 
+@pytest.mark.parametrize("query", ["naive-bayes", "decision-tree"])
+def test_queries_that_learn(joinengine, tmp_path, query):
+    path = tmp_path / "report.json"
+    depth = ("--depth", 2) if query == "decision-tree" else ()
+    told = joinengine(
+        *("run", query, "--layout", "pkg", "--scale", 0.004, "--interval-rows", 4000),
+        *("--switch", "2:shuffle", "--resize", "3:5", "--validate", "--json", path, *depth),
+    )
+    report = json.loads(path.read_text())
+    assert report["valid"] is True
+    counted = "counters" if query == "naive-bayes" else "histograms"
+    assert f"{report[counted]:,} {counted} at the instances for" in told.stderr
+    assert report[counted] > report["keys"], "hot keys are at several instances"
+
+
 def test_lazy_moves_move_nothing(joinengine, tmp_path):
     typed = (
         *("run", "eq5", "--layout", "hash", "--scale", 0.01, "--instances", 6, "--validate"),

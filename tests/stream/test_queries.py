@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from joinengine import InvalidRequest
 from joinengine.lab.cli import cli
 from joinengine.lab.queries import QUERIES, Options
-from joinengine.lab.queries.runs import Places, run
+from joinengine.lab.queries.rounds import run_rounds
+from joinengine.lab.queries.runs import Places
 from joinengine.layouts import choose
 
 pytestmark = pytest.mark.spark
@@ -32,7 +33,7 @@ def layouts(*names, others=()):
 
 
 def validated(spark, query, options, places=None):
-    report = run(spark, QUERIES[query], options, places or Places(), validate=True)
+    report = run_rounds(spark, QUERIES[query], options, places or Places(), validate=True)
     assert report["valid"] is True
     assert report["output_rows"] > 0
     assert report["late_rows"] == 0
@@ -63,6 +64,41 @@ def test_topk_while_the_topics_change(spark, options):
     validated(spark, "topk", replace(changed, layout=choose("shuffle")))
 
 
+#: Instances that count a key at most, under layouts of one, two and all candidates.
+COUNTED = {"hash": 1, "auto": 8, "pkg": 2, "shuffle": 8, "d-choices": 8}
+DIVIDING = ("pkg", "shuffle", "d-choices")
+
+
+@layouts("pkg", others=("hash", "shuffle", "d-choices", "auto"))
+def test_naive_bayes(spark, options, layout):
+    report = validated(
+        spark, "naive-bayes", replace(options, layout=choose(layout), zipf=1.2, classes=3)
+    )
+    assert report["keys"] == report["output_rows"] > 1000
+    least = 3 * report["keys"]
+    assert least <= report["counters"] <= COUNTED[layout] * least
+    assert layout not in DIVIDING or report["counters"] > least, "hot words are divided"
+    assert report["accuracy"] > 0.7, "chance is a third"
+
+
+@layouts("pkg", others=("hash", "shuffle", "d-choices", "auto"))
+def test_a_decision_tree(spark, options, layout, tmp_path):
+    changed = replace(options, layout=choose(layout), zipf=1.2, depth=2, bins=16)
+    places = Places(tmp_path / "out", tmp_path / "checkpoint")
+    report = validated(spark, "decision-tree", changed, places)
+    (first,) = report["earlier"]
+    assert first["valid"] is True and len(first["tree"]) == 1, "the root is split"
+    assert report["tree"][:1] == first["tree"] and len(report["tree"]) == 3
+    assert report["accuracy"] > 0.7, "chance is a half"
+    for one in (first, report):
+        least = one["keys"]
+        assert least <= one["histograms"] <= COUNTED[layout] * least
+        assert layout not in DIVIDING or one["histograms"] > least
+    rows = pq.read_table(tmp_path / "out" / "level-2").to_pylist()
+    assert {row["leaf"] for row in rows} == {2, 3}
+    assert all(len(row["spread"]) <= 16 for row in rows)
+
+
 @layouts("auto", others=("mnrt", "hash", "mixed", "readj"))
 @pytest.mark.parametrize("window_us", [None, 30 * SECOND])
 def test_asof(spark, options, layout, window_us):
@@ -89,7 +125,7 @@ def test_the_net_of_changes_is_compared(spark, options, tmp_path, monkeypatch):
     fewer = lambda *given: f"{oracle(*given)} where o_orderkey <> 1"  # noqa: E731
     monkeypatch.setattr(type(query), "oracle", lambda self, *given: fewer(*given))
     for places in (Places(), Places(out=tmp_path)):
-        assert run(spark, query, options, places, validate=True)["valid"] is False
+        assert run_rounds(spark, query, options, places, validate=True)["valid"] is False
     with pytest.raises(InvalidRequest, match="window: changes joins all that is there"):
         query.stream(replace(options, window_us=SECOND))
 
@@ -123,7 +159,7 @@ def test_choices_call_more_texts_new(spark, options, layout, relayouts):
     """An instance that does not know all texts of a key errs; the report says by how much."""
     places = Places()
     changed = replace(options, layout=choose(layout), relayouts=relayouts)
-    report = run(spark, QUERIES["first-story"], changed, places, validate=True)
+    report = run_rounds(spark, QUERIES["first-story"], changed, places, validate=True)
     assert report["valid"] is None
     assert report["output_rows"] - report["events"] == report["false_alarms"]
     assert report["false_alarms"] > 0.02 * report["events"] > 0
@@ -149,7 +185,25 @@ def test_refusals(options, tmp_path):
         QUERIES["topk"].stream(replace(options, text=tmp_path / "empty.txt"))
     with pytest.raises(InvalidRequest, match="merge-every: expected at least 1, found 0"):
         replace(options, merge_every=0)
-    with pytest.raises(InvalidRequest, match="layout bi does not support aggregates"):
-        CliRunner().invoke(
-            cli, ["run", "topk", "--layout", "bi", "--scale", "0.001"], catch_exceptions=False
-        )
+    for query in ("topk", "naive-bayes", "decision-tree"):
+        with pytest.raises(InvalidRequest, match="layout bi does not support aggregates"):
+            CliRunner().invoke(
+                cli, ["run", query, "--layout", "bi", "--scale", "0.001"], catch_exceptions=False
+            )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["decision-tree", "--bins", "1"], "bins: expected at least 2, found 1"),
+        (["decision-tree", "--depth", "0"], "depth: expected at least 1, found 0"),
+        (["naive-bayes", "--classes", "1"], "classes: expected at least 2, found 1"),
+        (["naive-bayes", "--bins", "8"], "bins: naive-bayes has none, found 8; leave it out"),
+        (["topk", "--classes", "2"], "classes: topk has none, found 2; leave it out"),
+        (["naive-bayes", "--window", "1 minute"], "window: naive-bayes learns from the whole"),
+        (["decision-tree", "--window", "1 minute"], "window: decision-tree learns from the whole"),
+    ],
+)
+def test_options_that_nothing_can_be_learned_with(arguments, message):
+    with pytest.raises(InvalidRequest, match=message):
+        CliRunner().invoke(cli, ["run", *arguments], catch_exceptions=False)

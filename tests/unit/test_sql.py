@@ -275,12 +275,12 @@ PLANS = {
         ),
     ),
     "groups": (
-        "select s, count(*) as n, max(x + 1) as most, window_start, window_end from f "
-        "where k > 3 group by tumble(ts, interval 5 minutes), s",
+        "select s, count(*) as n, max(x + 1) as most, histogram(x, 8) as h, window_start, "
+        "window_end from f where k > 3 group by tumble(ts, interval 5 minutes), s",
         lambda: StreamAggregate(
             select(F, "k x s ts").where("k > 3"),
             by="s",
-            aggregates={"n": "count(*)", "most": "max(x + 1)"},
+            aggregates={"n": "count(*)", "most": "max(x + 1)", "h": "histogram(x, 8)"},
             window=windows("ts", "5 minutes", delay=LATE),
             instances=4,
         ),

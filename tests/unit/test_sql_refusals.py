@@ -48,7 +48,7 @@ REFUSED = {
     ),
     "select id from f group by id, tumble(ts, interval 1 hour)": "GROUP BY needs an aggregate",
     "select count(distinct k) as n from f group by tumble(ts, interval 1 hour)": (
-        "expected count, sum, min, max or avg"
+        "expected count, sum, min, max, avg or histogram"
     ),
     "select count(*) as n from f group by tumble(ts, interval 1 month)": "a window is TUMBLE(",
     "select count(*) as n from f group by tumble(x, interval 1 hour)": "must be a timestamp",

@@ -72,6 +72,19 @@ def stream_options(command: Command) -> Command:
             type=PATH,
             help="Read the words of topk from this file, instead of generating them.",
         ),
+        click.option(
+            "--bins", type=int, help="Bins of a histogram of decision-tree. [default: 64]"
+        ),
+        click.option(
+            "--classes",
+            type=int,
+            help="Classes of what naive-bayes and decision-tree learn from. [default: 2]",
+        ),
+        click.option(
+            "--depth",
+            type=int,
+            help="Levels of decision-tree, each of which is a run. [default: 3]",
+        ),
     ]
     return with_options(options, command)
 
@@ -100,4 +113,7 @@ def generated_of(settings: dict[str, Any], *, zipf: float | None) -> Any:
         disorder_us=settings["disorder"],
         shift_us=settings["shift_every"],
         text=settings["text"],
+        bins=settings["bins"],
+        classes=settings["classes"],
+        depth=settings["depth"],
     )

@@ -55,9 +55,8 @@ def query_options(command: Command) -> Command:
         click.option(
             "--merge-every",
             type=int,
-            default=1,
-            show_default=True,
-            help="Merge partial results after this many batches.",
+            help="Merge partial results after this many batches. [default: 1; naive-bayes and "
+            "decision-tree: at the end]",
         ),
         click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
         click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
@@ -147,7 +146,7 @@ OWN = (
 #: Options that only generated streams have.
 _GENERATED = (
     *("scale", "zipf", "exponents", "seed", "window", "rate", "span", "order", "disorder"),
-    *("shift_every", "aggregators", "merge_every", "text"),
+    *("shift_every", "aggregators", "merge_every", "text", "bins", "classes", "depth"),
 )
 
 

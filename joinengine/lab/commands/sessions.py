@@ -68,7 +68,7 @@ def run(
 
     `on_start`: called with the query as soon as it runs.
     """
-    from joinengine.lab.queries.runs import run as run_query  # noqa: PLC0415
+    from joinengine.lab.queries.rounds import run_rounds  # noqa: PLC0415
 
     columns = (
         TextColumn("{task.description}"),
@@ -88,7 +88,7 @@ def run(
             rate = f"{rows / elapsed:,.0f} rows/s, {counted(batches, 'batch')}"
             progress.update(task, completed=rows, total=total, rate=rate)
 
-        report = run_query(
+        report = run_rounds(
             spark,
             query,
             options,

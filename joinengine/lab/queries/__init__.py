@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from joinengine.lab.queries.bnci import Bnci
 from joinengine.lab.queries.changed_orders import ChangedOrders
+from joinengine.lab.queries.decision_tree import DecisionTree
 from joinengine.lab.queries.eq5 import Eq5
 from joinengine.lab.queries.first_story import FirstStory
+from joinengine.lab.queries.naive_bayes import NaiveBayes
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.nexmark_q3 import NexmarkQ3
 from joinengine.lab.queries.nexmark_q8 import NexmarkQ8
@@ -26,7 +28,7 @@ QUERIES: Mapping[str, Query] = {
     query.name: query
     for query in (
         *(Eq5(), Bnci(), Q5(), AsOfPrices(), LatestPrices(), ChangedOrders(), Topk(), Stock()),
-        FirstStory(),
+        *(FirstStory(), NaiveBayes(), DecisionTree()),
         *(NexmarkQ3(), NexmarkQ8(), NexmarkQ9Join(), NexmarkQ20(), NexmarkQ23(), SkewedJoin()),
     )
 }

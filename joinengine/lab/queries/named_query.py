@@ -30,6 +30,10 @@ from joinengine.sources.sourcefiles import SourceFile
 
 #: The exponent of the skew of generated streams, except those with rules of their own.
 ZIPF = 0.8
+#: Options of the queries that learn, and their defaults: bins of a histogram, classes, levels of a
+#: tree.
+OWN = {"bins": 64, "classes": 2, "depth": 3}
+_LEAST = {"aggregators": 1, "merge_every": 1, "bins": 2, "classes": 2, "depth": 1}
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Options:
     `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
     `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
     which an executor is killed. `aggregators` (None: as many as instances) merge partial results
-    after every `merge_every` batches. `text`: a file whose words take the place of generated ones.
+    after every `merge_every` batches (None: as the query does). `text`: a file whose words take the
+    place of generated ones. `bins`, `classes`, `depth`: see OWN; None: the default there.
     `servers`: the brokers whose topics hold the stream; None: it is read from files.
     `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the writer as text.
     """
@@ -60,8 +65,11 @@ class Options:
     losses: tuple[tuple[int, int], ...] = ()
     kills: tuple[int, ...] = ()
     aggregators: int | None = None
-    merge_every: int = 1
+    merge_every: int | None = None
     text: Path | None = None
+    bins: int | None = None
+    classes: int | None = None
+    depth: int | None = None
     servers: str | None = None
     engine: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,9 +79,11 @@ class Options:
             self.asked(name)
         object.__setattr__(self, "layout", as_recovered(self.layout, self.asked("recovery")))
         self.layout.check(equi("key", "key"), self.instances)
-        for name, number in (("aggregators", self.aggregators), ("merge-every", self.merge_every)):
-            if number is not None and number < 1:
-                raise InvalidRequest(f"{name}: expected at least 1, found {number}")
+        for name, least in _LEAST.items():
+            number = getattr(self, name)
+            if number is not None and number < least:
+                option = name.replace("_", "-")
+                raise InvalidRequest(f"{option}: expected at least {least}, found {number}")
         if self.window_us is not None and self.window_us < 0:
             raise InvalidRequest(
                 f"window: expected a duration of 0 or more, found {describe(self.window_us)}"
@@ -82,6 +92,11 @@ class Options:
     def asked(self, name: str) -> Any:
         """The value of an option of the writer. Raises InvalidRequest for a text that is none."""
         return value_of(self.engine, name)
+
+    def own(self, name: str) -> int:
+        """The value of one of OWN."""
+        value: int | None = getattr(self, name)
+        return OWN[name] if value is None else value
 
     def text_of(self, name: str) -> str | None:
         """The text of an option of the writer, or its default."""
@@ -165,6 +180,18 @@ class Recordable(Protocol):
         """The stream, written now unless it is in the cache."""
 
 
+class Conclusion(NamedTuple):
+    """What a query makes of its results, once they are all there.
+
+    `entries` of the report, and sentences that are `said`. `following`: what runs next; None: this
+    was the last run.
+    """
+
+    entries: Mapping[str, Any]
+    said: Sequence[str]
+    following: Query | None = None
+
+
 class Oracle(NamedTuple):
     """SQL for DuckDB, and the tables of Arrow that it names, each to be read once.
 
@@ -204,6 +231,15 @@ class Query(Protocol):
     zipf: float | None = ZIPF
     #: the name of the layout if the user names none; None: `auto`
     layout: str | None = None
+    #: whether it concludes from its results, which are then kept until it has
+    concludes: bool = False
+    #: the options of OWN that it takes
+    own: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """The folder of a run, below those of all runs of the query; empty: it has one run."""
+        return ""
 
     @abstractmethod
     def stream(self, options: Options) -> Recordable:
@@ -217,6 +253,10 @@ class Query(Protocol):
     def oracle(self, recorded: RecordedStream, options: Options) -> str | Oracle:
         """SQL for DuckDB that has the same rows, in the same columns and order, as the query."""
 
+    def conclude(self, results: Table, report: dict[str, Any], options: Options) -> Conclusion:
+        """What follows from all results, if the query `concludes`; `report`: that of their run."""
+        return Conclusion({}, [])
+
 
 def skew_of(query: Query, options: Options) -> float | None:
     """The exponent of the skew of a query's streams; None: they have other rules."""
@@ -225,6 +265,10 @@ def skew_of(query: Query, options: Options) -> float | None:
 
 def check(query: Query, options: Options) -> None:
     """Raise InvalidRequest if `query` cannot be run with these options."""
+    for name in OWN:
+        found = getattr(options, name)
+        if found is not None and name not in query.own:
+            raise InvalidRequest(f"{name}: {query.name} has none, found {found}; leave it out")
     query.stream(options)
     if query.aggregates and options.servers is not None:
         raise InvalidRequest(

@@ -97,7 +97,7 @@ class Q5(Query):
             by="n_name",
             aggregates={"revenue": "sum(l_extendedprice * (1 - l_discount))"},
             aggregators=options.aggregators,
-            merge_every=options.merge_every,
+            merge_every=options.merge_every or 1,
             **layout,
         )
 

@@ -73,7 +73,7 @@ class Topk(Query):
             layout=options.layout,
             instances=options.instances,
             aggregators=options.aggregators,
-            merge_every=options.merge_every,
+            merge_every=options.merge_every or 1,
         )
 
     @override

@@ -212,8 +212,22 @@ METHODS: dict[str, Callable[[Ints, Setting], Chooser]] = {
 }
 
 
-def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, Any]:
-    """(m,) the key and the source of each message -> figures of the loads, over time."""
+class Decided(NamedTuple):
+    """Where messages went: `homes` (m,), and the loads and probes on the way.
+
+    `imbalance`: I(t) after each of `times` messages. `total`: messages of each instance. `reached`:
+    messages by the instances that a join has to probe for them; empty: those that hold the key.
+    """
+
+    homes: Ints
+    times: list[int]
+    imbalance: list[float]
+    total: list[int]
+    reached: Counter[tuple[int, ...]]
+
+
+def decide(method: str, keys: Ints, sources: Ints, setting: Setting) -> Decided:
+    """(m,) the key and the source of each message -> the instance that each source chooses."""
     n = setting.instances
     # One chooser a source: each source finds a key's home by itself.
     choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
@@ -240,13 +254,21 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         if at % look == 0:
             times.append(at)
             imbalance.append(max(total) - at / n)
-    pairs = set(zip(listed, homes, strict=True))
     reach = choosers[0].reach
     if reach is not None and not choosers[0].varies:
         for key, count in Counter(listed).items():
             reached[reach(key)] += count
+    return Decided(np.array(homes, np.int64), times, imbalance, total, reached)
+
+
+def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, Any]:
+    """(m,) the key and the source of each message -> figures of the loads, over time."""
+    n = setting.instances
+    homes, times, imbalance, total, reached = decide(method, keys, sources, setting)
+    pairs = set(zip(keys.tolist(), homes.tolist(), strict=True))
+    probing = setting.operator is Served.JOIN
     received = _received(keys, pairs, reached, n) if probing else np.array(total, float)
-    sent = np.bincount(sources * n + np.array(homes, np.int64), minlength=setting.sources * n)
+    sent = np.bincount(sources * n + homes, minlength=setting.sources * n)
     return {
         "planner": method,
         "messages": len(keys),

@@ -23,6 +23,7 @@ _NOUNS = {
     AggregateFunction.MEAN: "means",
     AggregateFunction.MIN: "least values",
     AggregateFunction.MAX: "greatest values",
+    AggregateFunction.HISTOGRAM: "histograms",
 }
 
 
@@ -95,7 +96,10 @@ class AggregateSpec:
         grouping = self.grouping
         return {
             "on": f"{', '.join(grouping.groups) or 'nothing'} in {grouping.panes}",
-            "aggregates": [[a.name, a.function, a.sql] for a in grouping.aggregates],
+            "aggregates": [
+                [a.name, a.function, a.sql, *([a.bins] if a.bins else [])]
+                for a in grouping.aggregates
+            ],
             "how": f"aggregate: {self.stage.value}",
         }
 

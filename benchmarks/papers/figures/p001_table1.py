@@ -1,0 +1,74 @@
+"""Table I of Nasir et al., ICDE 2015: the streams that stand in for its data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.papers.figure import Figure, Made, Panel
+from benchmarks.papers.finding import Finding
+from benchmarks.papers.pkg_streams import DATA_SETS, MESSAGES, STAND_INS, stream
+
+#: LN1 and LN2 have rules of their own, so their keys and p1 come out or do not.
+DRAWN, DRAWN_MESSAGES = ("LN1", "LN2"), 10_000_000
+RULE = "rule: p1 and messages per key within 5 %, or p1 within three deviations of a draw"
+
+
+def make(say: Callable[[str], None]) -> Made:
+    """Keys and the part of the top key, stated and here."""
+    found, findings = dict[str, tuple[float, float]](), list[Finding]()
+    for name, data in DATA_SETS.items():
+        say(name)
+        drawn = name in DRAWN
+        n = DRAWN_MESSAGES if drawn else MESSAGES
+        _, counts = np.unique(stream(name, n), return_counts=True)
+        keys, p1 = len(counts), float(counts.max()) / n
+        found[name] = n / keys, 100 * p1
+        stated = f"{data.messages:,} messages, {data.keys:,} keys, p1 = {100 * data.p1:.2f} %"
+        off = max(0.05 * data.p1, 3 * np.sqrt(data.p1 / n))  # three deviations of a draw
+        near = abs(p1 - data.p1) < off and abs(n / keys / data.per_key - 1) < 0.05
+        findings.append(
+            Finding(
+                "table I",
+                f"{name}: {stated}",
+                f"{n:,} messages, {keys:,} keys, p1 = {100 * p1:.2f} %",
+                near,
+                "" if drawn else RULE,
+            )
+        )
+    names = list(DATA_SETS)
+    here = [found[name] for name in names]
+    return Made(
+        [
+            Panel(
+                "",
+                "data set",
+                "messages with the top key, %",
+                {
+                    "paper": (names, [100 * DATA_SETS[name].p1 for name in names]),
+                    "here": (names, [p1 for _, p1 in here]),
+                },
+            ),
+            Panel(
+                "",
+                "data set",
+                "messages per key",
+                {
+                    "paper": (names, [DATA_SETS[name].per_key for name in names]),
+                    "here": (names, [per_key for per_key, _ in here]),
+                },
+                "y",
+            ),
+        ],
+        findings,
+    )
+
+
+FIGURE = Figure(
+    "001-table1",
+    "The data sets",
+    f"{STAND_INS}; {MESSAGES:,} messages, LN1 and LN2 10 M as in the paper",
+    0.5,
+    make,
+)

@@ -1,0 +1,56 @@
+"""The aggregate `histogram`: SQL gathers values and bins in lists, and the kernel bins them.
+
+A partial result and a result have the same form: bins, ascending, each from `lower` to below
+`upper` with its number `n` of values. NULL, NaN, and numbers from 2e307 on are in no bin; a
+group without others has NULL.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.kernels.binning import BOUND, Bins, bins_of, merged
+from joinengine.kernels.hashing import fixed_width
+from joinengine.model.aggregation import AggregateFunction, Grouping
+
+BINS_TYPE = pa.list_(
+    pa.struct([("lower", pa.float64()), ("upper", pa.float64()), ("n", pa.int64())])
+)
+
+
+def gathered(value: str) -> str:
+    """SQL for a list of the values of an expression that have a bin."""
+    number = f"cast({value} as double)"  # NaN is greater than any number
+    return f"list({number}) filter (where abs({number}) < {BOUND})"
+
+
+def with_bins(grouping: Grouping, table: pa.Table, prefix: str) -> pa.Table:
+    """The columns `prefix` + number of histograms, with values or bins of parts, as bins."""
+    for number, one in enumerate(grouping.aggregates):
+        if one.function is AggregateFunction.HISTOGRAM:
+            at = table.schema.get_field_index(f"{prefix}{number}")
+            column = pa.chunked_array([_binned(table.column(at).combine_chunks(), one.bins)])
+            table = table.set_column(at, pa.field(f"{prefix}{number}", BINS_TYPE), column)
+    return table
+
+
+def _binned(lists: pa.ListArray, most: int) -> pa.ListArray:
+    """Lists of values, or of bins, as lists of at most `most` bins each; NULL stays NULL."""
+    sizes = lists.value_lengths().fill_null(0).to_numpy()
+    histograms, held = np.repeat(np.arange(len(lists)), sizes), lists.flatten()
+    if pa.types.is_struct(held.type):
+        lowers, uppers, counts = (
+            fixed_width(one, np.dtype(kind))
+            for one, kind in zip(held.flatten(), ("f8", "f8", "i8"), strict=True)
+        )
+        found = merged(Bins(histograms, lowers, uppers, counts), most)
+    else:
+        found = bins_of(histograms, fixed_width(held, np.dtype("f8")), most)
+    ends = np.cumsum(np.bincount(found.histograms, minlength=len(lists)))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    bins = pa.StructArray.from_arrays(
+        [pa.array(one) for one in (found.lowers, found.uppers, found.counts)],
+        fields=list(BINS_TYPE.value_type),
+    )
+    return pa.ListArray.from_arrays(offsets, bins, BINS_TYPE, mask=lists.is_null())

@@ -1,0 +1,79 @@
+"""What the figures on partial key grouping are made of, against plain loops."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+from benchmarks.papers import figures
+from benchmarks.papers.figure import PAPERS, Figure
+from benchmarks.papers.figures import p001_06, p001_table1, p001_table3, p001_text
+from benchmarks.papers.pkg_streams import DATA_SETS, WEEKS, stream
+from joinengine.lab.simulation.candidate_layouts import Setting, decide, play
+
+OURS = [name for _, name, _ in pkgutil.iter_modules(figures.__path__) if name.startswith("p001_")]
+
+
+def test_the_figures_are_those_of_the_paper():
+    made = [importlib.import_module(f"benchmarks.papers.figures.{name}").FIGURE for name in OURS]
+    assert all(isinstance(one, Figure) for one in made)
+    names = {one.name.removeprefix("001-") for one in made}
+    assert names == {*"03 04 05 06 07 08 09 10 table1 table2 table3 text".split()}
+    assert "001" in PAPERS
+    assert sum(one.minutes for one in made) <= 15
+
+
+def test_streams_stand_in_for_the_data_sets():
+    made = p001_table1.make(lambda line: None)
+    assert [one.stated.partition(":")[0] for one in made.findings] == list(DATA_SETS)
+    assert all(one.holds for one in made.findings)
+
+
+def test_the_popular_tickers_change():
+    weeks = np.array_split(stream("CT", 200_000), WEEKS)
+    tops = {tuple(np.argsort(-np.bincount(week))[:5]) for week in weeks}
+    assert len(tops) > 1
+
+
+@pytest.mark.parametrize("period_s", [None, 0.5])
+def test_the_latency_of_a_queue(period_s):
+    rng = np.random.default_rng(3)
+    n, delay_s = 300, 0.004
+    keys, homes = rng.integers(0, 9, n), rng.integers(0, 2, n)
+    at = np.sort(rng.random(n)) * 1.2
+    total = 0.0
+    for worker in range(2):
+        free, seen, sends = 0.0, set(), 1
+        for key, arrival in zip(keys[homes == worker], at[homes == worker], strict=True):
+            while period_s is not None and sends * period_s < min(arrival, at[-1]):
+                free = max(free, sends * period_s) + len(seen) * p001_table3.SEND_S
+                seen, sends = set(), sends + 1
+            free = max(free, arrival) + delay_s
+            seen.add(key)
+            total += free - arrival
+    found = p001_table3._latency_ms(keys, homes, at, delay_s, period_s)
+    assert found == pytest.approx(1000 * total / n)
+    assert found > 1000 * delay_s, "some wait"
+
+
+def test_decisions_that_differ():
+    keys = stream("CT", 2000)
+    assert p001_06._apart(keys, 1) == 0, "a source that is alone knows all"
+    assert 0.05 < p001_06._apart(keys, 5) < 0.95
+
+
+def test_decisions_are_those_of_the_figures():
+    keys, sources = stream("WP", 2000), np.arange(2000) % 3
+    decided = decide("pkg", keys, sources, Setting(7, 3))
+    report = play("pkg", keys, sources, Setting(7, 3))
+    assert report["counters"] == len(set(zip(keys.tolist(), decided.homes.tolist(), strict=True)))
+    assert decided.total == np.bincount(decided.homes, minlength=7).tolist()
+    assert report["imbalance"] == decided.imbalance
+
+
+def test_what_is_stated_without_a_figure():
+    (found,) = p001_text.overload()
+    assert found.holds
