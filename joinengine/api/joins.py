@@ -113,8 +113,6 @@ class StreamJoin(StreamQuery):
         for side in self._sides:
             if not isinstance(side, StreamJoin):
                 checks.check_source(side)
-        if select is not None and suffixes is not None:
-            raise InvalidRequest("select: suffixes has no effect beside select; leave it out")
         self._table = checks.table_side(left, right)
         self._choice = asked_or_auto(layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
@@ -141,9 +139,9 @@ class StreamJoin(StreamQuery):
             within = checks.kept(keep, within, self._sides)
         checks.check_kind(within)
         self._window = self._timed(within, where)
-        self._is_apart = not check_truth(multiway, "multiway")
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
         self._is_selected = select is not None
+        self._is_apart = not check_truth(multiway, "multiway")
         if self._told is not None:
             change_checks.check_changes(self._condition, self._how, self._max_pairs)
         self._output = self._shown(plain, select, suffixes, exact=exact)
@@ -169,6 +167,8 @@ class StreamJoin(StreamQuery):
     ) -> tuple[OutputColumn, ...]:
         """The columns of the results, of those in `schemas`; that of changes comes last."""
         of_join = (self._condition, self._how, self._window)
+        if select is not None and suffixes is not None:
+            raise InvalidRequest("select: suffixes has no effect beside select; leave it out")
         if select is None:
             shown = output_columns(schemas, of_join[0], suffixes, *of_join[1:])
         else:
