@@ -6,16 +6,14 @@ Payments meet the newest rate of their currency: N payments, and a tenth as many
 currencies, of which one has the part HOT of both sides. joinengine reads both as streams, under
 `hash` and `auto`, and under `mnrt`; results are counted. DuckDB joins all at once with ASOF JOIN.
 Spark has no such join: its nearest is a batch query with a window function over the union of both
-sides, which sorts each key on one core. Each runs once to warm up, and then REPEATS times; what is
-printed are medians of seconds from `start()`, or of the query.
+sides, which sorts each key on one core. Printed are medians of seconds from `start()`, or of the
+query.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 
 import click
 import duckdb
@@ -23,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import by_clock
 from joinengine import StreamJoin, asof, equi, latest, parquet_stream, session
 
-FILES, KEYS, REPEATS = 8, 5_000, 3
+FILES, KEYS = 8, 5_000
 SPAN_US = 3_600_000_000
 
 
@@ -58,41 +57,31 @@ def ours(spark, folder, rows, layout, *, is_latest=False):
     by = equi("p_key", "r_key")
     on = by if is_latest else asof("p_ts", "r_ts", by=by, delay="0 s")
     joined = StreamJoin(payments, rates, on=on, layout=layout, instances=8)
-    with tempfile.TemporaryDirectory() as checkpoint:
-        start = time.perf_counter()
-        writer = joined.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        spent = time.perf_counter() - start
-        return spent, sum(query.metrics().column("output_rows").to_pylist())
+    return by_clock.ours(joined)
 
 
 def by_duckdb(folder):
     """Seconds, and results, of an ASOF JOIN of all rows on two threads."""
     connection = duckdb.connect(config={"threads": 2})
-    start = time.perf_counter()
-    (rows,) = connection.sql(
+    query = (
         f"select count(r_value) from '{folder}/p/*.parquet' "
         f"asof join '{folder}/r/*.parquet' on p_key = r_key and p_ts >= r_ts"
-    ).fetchall()[0]
-    return time.perf_counter() - start, rows
+    )
+    return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])
 
 
 def by_spark(spark, folder):
     """Seconds, and results, of a batch query: the last rate before each payment of its key."""
-    start = time.perf_counter()
     for name in "pr":
         spark.read.parquet(str(folder / name)).createOrReplaceTempView(name)
-    (row,) = spark.sql(
-        """
+    query = """
         select count(rate) n from (
             select is_rate, last(r_value, true) over (partition by k order by at, is_rate desc) rate
             from (select p_key k, p_ts at, 0 is_rate, null r_value from p
                   union all select r_key, r_ts, 1, r_value from r))
         where is_rate = 0
         """
-    ).collect()
-    return time.perf_counter() - start, row.n
+    return by_clock.timed(lambda: spark.sql(query).collect()[0].n)
 
 
 @click.command()
@@ -113,12 +102,7 @@ def main(rows: int, hot: float) -> None:
             "DuckDB, ASOF JOIN": lambda: by_duckdb(folder),
             "Spark, window function": lambda: by_spark(spark, folder),
         }
-        for run in ways.values():
-            run()
-        for name, run in ways.items():
-            found = [run() for _ in range(REPEATS)]
-            spent = median(seconds for seconds, _ in found)
-            print(f"{name:24}{spent:8.2f} s{1.1 * rows / spent:14,.0f} rows/s{found[0][1]:12,}")
+        by_clock.beside(ways, rows + rows // 10)
     spark.stop()
 
 

@@ -5,16 +5,14 @@
 Bids, and of their bidders the persons (one each), the auctions (three each) and the badges (two
 each): three or four streams in all, over the full history, on KEYS bidders. With a hot key, one
 bidder has the part HOT of the bids and of the auctions. Both ways run under `hash` and `auto`;
-DuckDB joins all at once. Each runs once to warm up, and then REPEATS times in turn; what is printed
-are medians of seconds from `start()`, or of the query, and the rows of all streams per second.
+DuckDB joins all at once. Printed are medians of seconds from `start()`, or of the query, the rows
+of all streams per second, and results.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 
 import click
 import duckdb
@@ -22,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import by_clock
 from joinengine import StreamJoin, equi, parquet_stream, session
 
-FILES, KEYS, REPEATS = 8, 50_000, 3
+FILES, KEYS = 8, 50_000
 #: Streams, and how many rows each has for each bidder; bids have the others.
 EACH = {"person": 1, "auction": 3, "badge": 2}
 
@@ -66,13 +65,7 @@ def ours(spark, folder, rows, sides, layout, *, multiway):
             instances=8,
             multiway=multiway,
         )
-    with tempfile.TemporaryDirectory() as checkpoint:
-        start = time.perf_counter()
-        writer = joined.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        spent = time.perf_counter() - start
-        return spent, sum(query.metrics().column("output_rows").to_pylist())
+    return by_clock.ours(joined)
 
 
 def by_duckdb(folder, sides):
@@ -82,10 +75,8 @@ def by_duckdb(folder, sides):
         f"join '{folder}/{name}/*.parquet' on bid_key = {name}_key" for name in [*EACH][: sides - 1]
     )
     values = " + ".join(f"{name}_value" for name in ["bid", *EACH][:sides])
-    start = time.perf_counter()
     query = f"select count({values}) from '{folder}/bid/*.parquet' {joins}"
-    (rows,) = connection.sql(query).fetchall()[0]
-    return time.perf_counter() - start, rows
+    return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])
 
 
 @click.command()
@@ -115,16 +106,8 @@ def compare(spark, folder, rows, sides, kind):
         for multiway in (True, False)
     }
     ways["DuckDB"] = lambda: by_duckdb(folder, sides)
-    found = {name: [] for name in ways}
-    for _ in range(1 + REPEATS):
-        for name, run in ways.items():
-            found[name].append(run())
     each = rows + KEYS * sum([*EACH.values()][: sides - 1])
-    for name, runs in found.items():
-        spent = median(seconds for seconds, _ in runs[1:])
-        (results,) = {made for _, made in runs}
-        rate = f"{each / spent:12,.0f} rows/s"
-        print(f"{sides} {kind:8}{name:20}{spent:8.2f} s{rate}{results:12,}", flush=True)
+    by_clock.beside(ways, each, about=f"{sides} {kind:8}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,43 @@
+"""Ways to one result beside each other, by the clock: each once to warm up, and then in turn."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+REPEATS = 3
+#: Seconds, and how many results there were.
+Run = tuple[float, int]
+
+
+def ours(query: Any) -> Run:
+    """A query of joinengine over what is there: from `start()` to its end; results are counted."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        start = time.perf_counter()
+        writer = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        running = writer.trigger(availableNow=True).start()
+        running.awaitTermination()
+        spent = time.perf_counter() - start
+        return spent, sum(running.metrics().column("output_rows").to_pylist())
+
+
+def timed(count: Callable[[], int]) -> Run:
+    """Any other way, which counts its results."""
+    start = time.perf_counter()
+    results = count()
+    return time.perf_counter() - start, results
+
+
+def beside(ways: Mapping[str, Callable[[], Run]], rows: int, *, about: str = "") -> None:
+    """Print of each way the median of seconds, rows per second of all streams, and results."""
+    found: dict[str, list[Run]] = {name: [] for name in ways}
+    for _ in range(1 + REPEATS):
+        for name, run in ways.items():
+            found[name].append(run())
+    for name, runs in found.items():
+        spent = median(seconds for seconds, _ in runs[1:])
+        rate = f"{rows / spent:14,.0f} rows/s"
+        print(f"{about}{name:28}{spent:8.2f} s{rate}{runs[-1][1]:12,}", flush=True)
