@@ -8,8 +8,8 @@ makes new ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from joinengine.balancing.costs import Costs
 from joinengine.layouts import Chosen
@@ -166,6 +166,16 @@ class OperatorState:
     watchers: int = 0
     late_rows: int = 0
     costs: Costs = field(default_factory=Costs)
+
+    def keeping(self, is_needed: Callable[[Run], bool]) -> tuple[OperatorState, int]:
+        """The state with those runs alone that are needed, and how many rows have left it."""
+        held = self.shelves.state
+        kept = {ident: run for ident, run in held.items() if is_needed(run)}
+        gone = sum(run.live for ident, run in held.items() if ident not in kept)
+        if not gone:
+            return self, 0
+        shelves = replace(self.shelves, runs={**self.shelves.runs, STATE: kept})
+        return replace(self, shelves=shelves), gone
 
     def held_per_instance(self) -> list[int]:
         """(N,) copies that each instance holds, of those stored since there are N instances."""

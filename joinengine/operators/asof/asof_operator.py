@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from joinengine.operators.asof.asof_task import join_as_of
 from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.timing import Flow, Limit, Upstream, late_text, limit_of_side
-from joinengine.state.operator_state import STATE, OperatorState
+from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,12 @@ class AsOfJoin(AsOfSpec, Operator):
         if not self.waits:
             return state, 0
         passed, shelf = state.clock.closed, AsOfShelf(self)
-        kept = {
-            ident: run
-            for ident, run in state.shelves.state.items()
-            if passed < math.inf
-            and shelf.last_needed(run.side, np.array([run.max_time]))[0] >= passed
-        }
-        gone = sum(run.live for run in state.shelves.state.values())
-        gone -= sum(run.live for run in kept.values())
-        if not gone:
-            return state, 0
-        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
-        return replace(state, shelves=shelves), gone
+        return state.keeping(
+            lambda run: (
+                passed < math.inf
+                and shelf.last_needed(run.side, np.array([run.max_time]))[0] >= passed
+            )
+        )
 
     @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:

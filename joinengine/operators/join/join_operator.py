@@ -7,7 +7,7 @@ equivalent: any tuple that could still match it is late by then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import override
@@ -33,8 +33,7 @@ from joinengine.operators.timing import (
     late_text,
     limit_of_side,
 )
-from joinengine.state.operator_state import PENDING, STATE, OperatorState
-from joinengine.state.run import Run
+from joinengine.state.operator_state import PENDING, OperatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +82,14 @@ class Join(JoinSpec, Operator):
     @override
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """The state without the runs whose last partner would be late."""
-        if self.window is None:
+        window, watermark = self.window, state.clock.watermark
+        if window is None:
             return state, 0
-        kept, gone = dict[tuple[str, int], Run](), 0
-        for ident, run in state.shelves.state.items():
-            last = run.max_time
-            late = last is not None and (
-                self.window.last_partners(run.side, last) < state.clock.watermark
+        return state.keeping(
+            lambda run: (
+                run.max_time is None or window.last_partners(run.side, run.max_time) >= watermark
             )
-            if late:
-                gone += run.live
-            else:
-                kept[ident] = run
-        if not gone:
-            return state, 0
-        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
-        return replace(state, shelves=shelves), gone
+        )
 
     @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:

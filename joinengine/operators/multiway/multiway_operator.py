@@ -6,7 +6,7 @@ Law: a tuple leaves once every tuple that could be in a result with it would be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import override
@@ -23,7 +23,7 @@ from joinengine.operators.multiway.multiway_spec import MultiwaySpec
 from joinengine.operators.multiway.multiway_task import join_all
 from joinengine.operators.multiway.nearness import Nearness
 from joinengine.operators.timing import Flow, Limit, Upstream, late_text, limit_of_side
-from joinengine.state.operator_state import STATE, OperatorState
+from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +68,15 @@ class MultiwayJoin(MultiwaySpec, Operator):
     @override
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """The state without the runs that no tuple on time can meet."""
-        if self.nearness is None:
+        nearness, watermark = self.nearness, state.clock.watermark
+        if nearness is None:
             return state, 0
-        last = {side: self.nearness.last_needed_us(side) for side in self.sides}
-        kept, gone = {}, 0
-        for ident, run in state.shelves.state.items():
-            if run.max_time is None or run.max_time + last[run.side] >= state.clock.watermark:
-                kept[ident] = run
-            else:
-                gone += run.live
-        if not gone:
-            return state, 0
-        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
-        return replace(state, shelves=shelves), gone
+        return state.keeping(
+            lambda run: (
+                run.max_time is None
+                or run.max_time + nearness.last_needed_us(run.side) >= watermark
+            )
+        )
 
     @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
