@@ -33,7 +33,7 @@ def make(say: Callable[[str], None]) -> Made:
                 found[w, k, z] = float(np.median(drawn))
     panels = [
         Panel(
-            "",
+            letter,
             f"Zipf exponent, {w} workers",
             "I(m) / m",
             {
@@ -42,7 +42,7 @@ def make(say: Callable[[str], None]) -> Made:
             },
             "y",
         )
-        for w in WORKERS
+        for letter, w in zip("abcd", WORKERS, strict=True)
     ]
     return Made(panels, _findings(found))
 

@@ -58,13 +58,13 @@ def make(say: Callable[[str], None]) -> Made:
     return Made(
         [
             Panel(
-                "",
+                "a",
                 "CPU delay, ms",
                 "mean latency, ms",
                 {name: (DELAYS_MS, found.tolist()) for name, found in by_delay.items()},
             ),
             Panel(
-                "",
+                "b",
                 "aggregation period, s",
                 "mean latency, ms",
                 {name: (PERIODS_S, found.tolist()) for name, found in by_period.items()},
