@@ -78,7 +78,7 @@ def _findings(found: Mapping[tuple[int, int, float], float]) -> list[Finding]:
         ),
         Finding(
             "figure 7",
-            "an excessive number of workers can lead to imbalance",
+            "a stream that few workers share evenly is uneven on many",
             "z at which 10 workers are balanced and 100 are not, for each number of keys: "
             + "; ".join(spread_of(zs, ".1f") or "none" for zs in only),
             all(only),
