@@ -113,7 +113,7 @@ def compile_aggregate(
 def _bins(arguments: Sequence[dict[str, Any]], what: str) -> int:
     """The number of bins in `histogram(expression, bins)`."""
     literal = arguments[-1].get("literal", {}) if len(arguments) == len(("x", "bins")) else {}
-    found = str(literal.get("text", ""))
+    found = str(literal["text"]) if literal.get("kind") == "INTEGER" else ""
     if not (found.isdigit() and LEAST_BINS <= int(found) <= MOST_BINS):
         raise InvalidRequest(
             f"{what} needs an expression and a number of bins from {LEAST_BINS} to {MOST_BINS}, "

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.papers import figures
 from benchmarks.papers.figure import PAPERS, Figure
-from benchmarks.papers.figures import p001_06, p001_table1, p001_table3, p001_text
+from benchmarks.papers.figures import p001_06, p001_10, p001_table1, p001_table3, p001_text
 from benchmarks.papers.pkg_streams import DATA_SETS, WEEKS, stream
 from joinengine.lab.simulation.candidate_layouts import Setting, decide, play
 
@@ -57,6 +57,20 @@ def test_the_latency_of_a_queue(period_s):
     found = p001_table3._latency_ms(keys, homes, at, delay_s, period_s)
     assert found == pytest.approx(1000 * total / n)
     assert found > 1000 * delay_s, "some wait"
+
+
+def test_sources_limit_the_throughput():
+    """What 18.4 % of the messages at one of ten workers make of 8 level ones at 63 %."""
+    rates = {"PKG": 8.0, "SG": 8.0, "KG": 1 / 0.184}
+    runs = {name: [p001_10.Ran(10 * x, 1), p001_10.Ran(x, 1)] for name, x in rates.items()}
+    limited = p001_10._limited(runs)
+    assert limited["PKG"] == limited["SG"] == pytest.approx([8 / 0.63, 8])
+    assert limited["KG"] == pytest.approx([8 / 0.63, 1 / 0.184])
+    found = p001_10._by_delay(runs)
+    assert found.holds
+    assert found.found == "PKG -37 %, SG -37 %, KG -57 %"
+    level = runs | {"KG": runs["SG"]}
+    assert not p001_10._by_delay(level).holds
 
 
 def test_decisions_that_differ():

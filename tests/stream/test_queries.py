@@ -97,6 +97,8 @@ def test_a_decision_tree(spark, options, layout, tmp_path):
     rows = pq.read_table(tmp_path / "out" / "level-2").to_pylist()
     assert {row["leaf"] for row in rows} == {2, 3}
     assert all(len(row["spread"]) <= 16 for row in rows)
+    again = run_rounds(spark, QUERIES["decision-tree"], changed, places, validate=True)
+    assert (again["valid"], again["histograms"], again["tree"]) == (True, 0, report["tree"])
 
 
 @layouts("auto", others=("mnrt", "hash", "mixed", "readj"))

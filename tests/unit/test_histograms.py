@@ -91,7 +91,9 @@ def test_what_has_no_bin():
         assert (None if found is None else [(one["lower"], one["n"]) for one in found]) == twice
 
 
-@pytest.mark.parametrize("text", ["histogram(lv)", "histogram(lv, 1)", "histogram(lv, lk)"])
+@pytest.mark.parametrize(
+    "text", ["histogram(lv)", "histogram(lv, 1)", "histogram(lv, lk)", "histogram(lv, '8')"]
+)
 def test_the_number_of_bins(text):
     with pytest.raises(InvalidRequest, match="needs an expression and a number of bins from 2 to"):
         compile_aggregate("h", text, LEFT, [])

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joinengine import InvalidRequest
 from joinengine.kernels.binning import bins_of
 from joinengine.lab.queries import rounds
-from joinengine.lab.queries.naive_bayes import classify
+from joinengine.lab.queries.naive_bayes import NaiveBayes, classify
 from joinengine.lab.queries.named_query import Conclusion
 from joinengine.lab.queries.runs import Places
 from joinengine.lab.queries.trees import (
@@ -148,6 +149,11 @@ def test_runs_that_follow_from_one_another(tmp_path, monkeypatch, first, second,
     assert places[0].checkpoint == tmp_path / "checkpoint" / "level-1"
     assert places[1].state == "s3://bucket/state/level-2"
     assert places[1].reach == "s3://bucket/state"
+
+
+def test_a_checkpoint_needs_a_folder_of_results(tmp_path):
+    with pytest.raises(InvalidRequest, match="concludes from the results of all its runs"):
+        rounds.run_rounds(None, NaiveBayes(), None, Places(checkpoint=tmp_path))
 
 
 def test_where_examples_end():

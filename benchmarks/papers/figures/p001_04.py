@@ -19,7 +19,7 @@ H, G = "H", "G"
 def make(say: Callable[[str], None]) -> Made:
     """Means of I(t) over time and hash functions, by data set, method and workers."""
     panels, ratios, above = list[Panel](), dict[int, list[float]](), True
-    for name in SETS:
+    for letter, name in zip("abcde", SETS, strict=True):
         keys, series = stream(name), dict[str, list[float]]()
         for w in WORKERS:
             say(f"{name}, {w} workers")
@@ -35,7 +35,7 @@ def make(say: Callable[[str], None]) -> Made:
             for method, value in mean.items():
                 series.setdefault(method, []).append(float(value))
         shown = {method: (WORKERS, values) for method, values in series.items()}
-        panels.append(Panel("", f"workers, {name}", "mean I(t) / m", shown, "xy"))
+        panels.append(Panel(letter, f"workers, {name}", "mean I(t) / m", shown, "xy"))
     worst = {s: max(found) for s, found in ratios.items()}
     shown = "; ".join(
         f"{s} sources: {np.median(found):.1f}, at most {worst[s]:.1f}"

@@ -49,7 +49,7 @@ def make(say: Callable[[str], None]) -> Made:
     findings.append(
         Finding(
             "figure 5",
-            "the imbalance is consistent throughout time, and depends only on the workers",
+            "I(t) / t hardly changes over a stream; it follows from the number of workers",
             f"where TW and WP are not balanced, I(t) / t changes by at most "
             f"{100 * max(unsteady):.0f} % in the second half",
             max(unsteady) < STEADY,

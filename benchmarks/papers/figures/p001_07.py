@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def make(say: Callable[[str], None]) -> Made:
                 found[w, k, z] = float(np.median(drawn))
     panels = [
         Panel(
-            "",
+            letter,
             f"Zipf exponent, {w} workers",
             "I(m) / m",
             {
@@ -43,7 +42,7 @@ def make(say: Callable[[str], None]) -> Made:
             },
             "y",
         )
-        for w in WORKERS
+        for letter, w in zip("abcd", WORKERS, strict=True)
     ]
     return Made(panels, _findings(found))
 
@@ -56,12 +55,10 @@ def _findings(found: Mapping[tuple[int, int, float], float]) -> list[Finding]:
     alike = [
         one for one in cells if len({found[one[0], k, one[1]] > 10 * BALANCED for k in KEYS}) == 1
     ]
-    grows = all(
-        found[w, k, z] <= found[more, k, z] + BALANCED
-        for w, more in pairwise(WORKERS)
-        for k in KEYS
-        for z in EXPONENTS
-    )
+    few, many = FEW[-1], WORKERS[-1]
+    only = [
+        [z for z in EXPONENTS if found[few, k, z] < BALANCED < found[many, k, z] / 10] for k in KEYS
+    ]
     return [
         Finding(
             "figure 7",
@@ -81,10 +78,12 @@ def _findings(found: Mapping[tuple[int, int, float], float]) -> list[Finding]:
         ),
         Finding(
             "figure 7",
-            "too many workers lead to imbalance",
-            "no number of workers is better than a smaller one" if grows else "not always",
-            grows,
-            "rule: I / m nowhere falls by more than 1e-3 as workers are added",
+            "a stream that few workers share evenly is uneven on many",
+            "z at which 10 workers are balanced and 100 are not, for each number of keys: "
+            + "; ".join(spread_of(zs, ".1f") or "none" for zs in only),
+            all(only),
+            "adding workers is no harm at once: five are less level than ten beyond z = 1.2, where "
+            "hot keys have both candidates in common more often",
         ),
     ]
 

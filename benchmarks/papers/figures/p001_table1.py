@@ -42,7 +42,7 @@ def make(say: Callable[[str], None]) -> Made:
     return Made(
         [
             Panel(
-                "",
+                "a",
                 "data set",
                 "messages with the top key, %",
                 {
@@ -51,7 +51,7 @@ def make(say: Callable[[str], None]) -> Made:
                 },
             ),
             Panel(
-                "",
+                "b",
                 "data set",
                 "messages per key",
                 {

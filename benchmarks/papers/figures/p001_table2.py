@@ -46,7 +46,7 @@ def make(say: Callable[[str], None]) -> Made:
     """Methods by workers, on both streams."""
     panels, findings = list[Panel](), list[Finding]()
     found = dict[tuple[str, str], list[float]]()
-    for name in ("WP", "TW"):
+    for letter, name in (("a", "WP"), ("b", "TW")):
         keys = stream(name)
         top = float((keys == 0).mean())
         for label, method in METHODS.items():
@@ -58,7 +58,7 @@ def make(say: Callable[[str], None]) -> Made:
         series = {
             m: (WORKERS, [max(x, 1 / MESSAGES / 10) for x in found[name, m]]) for m in METHODS
         }
-        panels.append(Panel("", f"workers, {name}", "I(m) / m", series, "xy"))
+        panels.append(Panel(letter, f"workers, {name}", "I(m) / m", series, "xy"))
     least = all(
         found[name, "PKG"][at] <= found[name, other][at] + 2 / MESSAGES
         for name, other in found

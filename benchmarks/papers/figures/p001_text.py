@@ -48,8 +48,8 @@ def make(say: Callable[[str], None]) -> Made:
     errors, heavy = heavy_hitters()
     return Made(
         [
-            Panel("", "scheme", "counters or histograms kept for each key", bars),
-            Panel("", "scheme", "error bound of a count, messages", errors, "y"),
+            Panel("a", "scheme", "counters or histograms kept for each key", bars),
+            Panel("b", "scheme", "error bound of a count, messages", errors, "y"),
         ],
         [*findings, *learned, heavy],
     )

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.runs import Places, run
 from joinengine.lab.tpch.generate import Say, silent
+from joinengine.model.errors import InvalidRequest
 
 
 def run_rounds(
@@ -32,11 +33,17 @@ def run_rounds(
 ) -> dict[str, Any]:
     """Run `query`, and what follows from its results; returns the JSON report.
 
-    Arguments and errors: as in `runs.run`. The report is that of the last run, with what it
-    concludes, and `earlier`: the reports of the runs before, without their pages.
+    Arguments and errors: as in `runs.run`; a checkpoint needs a folder of results. The report is
+    that of the last run, with what it concludes, and `earlier`: the reports of the runs before,
+    without their pages.
     """
     if not query.concludes:
         return run(spark, query, options, places, say=say, **how)
+    if places.checkpoint is not None and places.out is None:
+        raise InvalidRequest(
+            f"checkpoint: {query.name} concludes from the results of all its runs, found no folder "
+            f"for them; give --out too"
+        )
     earlier = list[dict[str, Any]]()
     following: Query | None = query
     while following is not None:
