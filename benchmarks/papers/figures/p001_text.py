@@ -88,9 +88,9 @@ def overload() -> list[Finding]:
             f"WP, W = 30, 50, 100: {spread_of(found, '.4f')} m; by the formula "
             f"{spread_of(stated, '.4f')} m",
             least,
-            "at W = 30 other keys of the top key's workers add to it. The rule before the first run "
-            "also had an upper bound of 0.002 m above the formula, which the paper does not state and "
-            "W = 30 misses",
+            "at W = 30 other keys of the top key's workers add to it. The rule before the first "
+            "run also had an upper bound of 0.002 m above the formula, which the paper does not "
+            "state and W = 30 misses",
         )
     ]
 
