@@ -51,7 +51,7 @@ def make(say: Callable[[str], None]) -> Made:
                 + f" at z = {EXPONENTS[0]} and {EXPONENTS[-1]}",
                 falls,
                 "rule: fewest at the greatest exponent. The rule before the first run, less than "
-                "half of the disagreement at the least exponent, just failed for 5 sources (16 of 32 %)",
+                "half of the disagreement at the least exponent, just failed (16 of 32 %)",
             ),
             Finding(
                 "section 6.2, Q2",

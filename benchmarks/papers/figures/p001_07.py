@@ -84,7 +84,7 @@ def _findings(found: Mapping[tuple[int, int, float], float]) -> list[Finding]:
             all(only),
             "adding workers is no harm at once: five are less level than ten beyond z = 1.2, where "
             "hot keys have both candidates in common more often. Restated after the first run, "
-            "which asked for this at one exponent fixed beforehand; the paper says that it can be so",
+            "which asked for this at one exponent; the paper says that it can be so",
         ),
     ]
 
