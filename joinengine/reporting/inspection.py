@@ -130,8 +130,8 @@ def state_lines(report: dict[str, Any]) -> list[str]:
         shares = [f"{i} [{low:.4f}, {high:.4f})" for i, low, high in key["homes"]]
         homes = ", ".join(shares) or "instances that its layout does not choose by key"
         lines.append(f"key {key['key']} of operator {key['join']}: {key['mode']} at {homes}")
-        for side in ("left", "right"):
-            held = ", ".join(f"{n} at {i}" for i, n in sorted(key["rows"][side].items()))
+        for side, rows in key["rows"].items():
+            held = ", ".join(f"{n} at {i}" for i, n in sorted(rows.items()))
             lines.append(f"  {side} rows: {held or 'none'}")
     return lines
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from joinengine import (
     StreamAggregate,
@@ -18,6 +19,7 @@ from joinengine import (
     windows,
     within,
 )
+from joinengine.lab.cli import cli
 
 pytestmark = pytest.mark.spark
 
@@ -88,6 +90,10 @@ def test_the_results_are_those_of_duckdb(spark, folders, wanted, tmp_path, layou
     query = run(joined(spark, folders, layout), tmp_path / "c", tmp_path / "o")
     assert triples(tmp_path / "o") == wanted
     assert "multiway inner join" in query.explain()
+    shown = CliRunner().invoke(cli, ["state", str(tmp_path / "c"), "--key", "0"])
+    held = [line.split() for line in shown.output.splitlines() if " rows: " in line]
+    assert [side for side, *_ in held] == ["left", "right", "third"]
+    assert all(int(count) > 0 for _, _, count, *_ in held)
 
 
 def test_each_start_goes_on_where_the_last_has_ended(spark, folders, wanted, tmp_path):
