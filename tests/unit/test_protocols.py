@@ -80,7 +80,10 @@ def functions_of(kind):
 
 
 #: Members that say that there is nothing, unless a class says otherwise.
-OPTIONAL = {"Layout.copied", "Operator.is_changelog", "Shelf.reduced"}
+OPTIONAL = {
+    *("Layout.copied", "Shelf.reduced"),
+    *("Operator.is_changelog", "Operator.until_us"),
+}
 
 
 def test_a_forgotten_member_is_refused(heirs):
