@@ -235,7 +235,9 @@ class StreamJoin(StreamQuery):
             "is_selected": self._is_selected,
         }
         if isinstance(self._condition, AsOf):
-            return AsOfJoin(condition=self._condition, deleted=self._deleted, **common)
+            until_us = None if self._latest is None else self._latest.until_us
+            common |= {"deleted": self._deleted, "until_us": until_us}
+            return AsOfJoin(condition=self._condition, **common)
         return Join(
             condition=self._condition,
             window=self._window,

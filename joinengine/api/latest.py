@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +26,7 @@ from joinengine.model.conditions import (
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.named import one_of
+from joinengine.model.texts import quoted
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source
 from joinengine.spark.sources.own_streams import OwnStream
@@ -44,6 +48,7 @@ class Latest:
     order_by: str | None
     deleted: str | None
     at: At
+    until_us: int | None = None
 
     def over(self, sources: Mapping[int, Source]) -> Latest:
         """The same of another stream; `sources`: id of a source -> the one in its place."""
@@ -96,6 +101,7 @@ def latest(
     order_by: str | None = None,
     deleted: str | None = None,
     at: str = "arrival",
+    until: str | dt.datetime | None = None,
 ) -> Latest:
     """A changing table: of all rows of `stream` with one `key` the newest one counts.
 
@@ -107,6 +113,8 @@ def latest(
     `at`: "arrival": a left row meets the version that was newest when its batch began. "event": it
     meets the one valid at its time, and waits for that as in an as-of join; `on` is then
     `asof(left_time, order_by, by=..)`.
+    `until`: no left row is read before a version has come whose `order_by`, a timestamp, is this
+    time or later: ISO text or a datetime, in UTC if it has no zone.
 
     Raises InvalidRequest if `stream` is no Stream, or for arguments that do not fit.
     """
@@ -131,7 +139,24 @@ def latest(
     chosen = one_of(At, at, "latest: at")
     if chosen is At.EVENT and order_by is None:
         raise InvalidRequest("latest: at='event' needs order_by, the time of each version")
-    return Latest(stream, names, order_by, deleted, chosen)
+    until_us = None if until is None else _moment(until, order_by, columns)
+    return Latest(stream, names, order_by, deleted, chosen, until_us)
+
+
+def _moment(until: Any, order_by: str | None, columns: pa.Schema) -> int:
+    """The time that `until` names, in microseconds."""
+    if order_by is None or not pa.types.is_timestamp(columns.field(order_by).type):
+        raise InvalidRequest(
+            "latest: until needs order_by, the time of each version; give the column of a timestamp"
+        )
+    with suppress(ValueError):
+        found = dt.datetime.fromisoformat(until) if isinstance(until, str) else until
+        if isinstance(found, dt.datetime):
+            zoned = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+            return (zoned - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
+    raise InvalidRequest(
+        f"latest: until: expected a time such as '2026-03-01T12:00:00Z', found {quoted(str(until))}"
+    )
 
 
 def _check_order(field: pa.Field) -> None:

@@ -35,15 +35,25 @@ def advance(
     advanced = list[OperatorState]()
     slowest = {source: one.slowest(now_s) for source, one in (partitions or {}).items()}
     for operator, state in zip(query.operators, states, strict=True):
-        if operator.window is None:
-            advanced.append(state)
-            continue
         ours = [report for report in inputs if report.operator == operator.index]
+        if operator.window is None:
+            advanced.append(state if operator.until_us is None else _seen(state, ours))
+            continue
         upstream = Upstream(query.operators, advanced, before, progress, slowest)
         clock = _advanced(operator, state.clock, ours, upstream, now_s)
         late = sum(report.late_rows for report in ours)
         advanced.append(replace(state, clock=clock, late_rows=state.late_rows + late))
     return tuple(advanced)
+
+
+def _seen(state: OperatorState, inputs: Sequence[InputReport]) -> OperatorState:
+    """The state of an operator without a watermark, which only notes the times of its sides."""
+    sides = list(state.clock.sides)
+    for report in inputs:
+        if report.newest_time is not None:
+            newest = max(sides[report.side].newest, report.newest_time)
+            sides[report.side] = replace(sides[report.side], newest=newest)
+    return replace(state, clock=replace(state.clock, sides=(sides[0], sides[1])))
 
 
 def _advanced(
@@ -97,6 +107,14 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
         for source, time_us in report.progress.items():
             promised[source] = max(time_us, promised.get(source, time_us))
     return promised
+
+
+def is_lagging(query: QuerySpec, manifest: Manifest) -> bool:
+    """Whether a right side has not come as far as it must before left tuples are read."""
+    return any(
+        one.until_us is not None and state.clock.sides[Side.RIGHT].newest < one.until_us
+        for one, state in zip(query.operators, manifest.operators, strict=True)
+    )
 
 
 def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None:

@@ -16,7 +16,8 @@ it has waited. While Spark has something to hand over the feeds wait, else its s
 taken for idle.
 
 Sources of a query may have to be read *first* (`QuerySpec.first`): until a batch begins where they
-ended when the loop began, nothing else is read, and nothing is handed over.
+ended when the loop began, nothing else is read, and nothing is handed over. If they must have come
+to some event time (`Operator.until_us`), until the manifest says so.
 
 Law: every batch begins at the position of the manifest before it, whoever has committed that. Under
 a trigger that ends, no batch goes beyond what was there when the loop began, unless another driver
@@ -34,6 +35,7 @@ from threading import Condition, Thread, current_thread
 from typing import Any, Protocol
 
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.clock import is_lagging
 from joinengine.sources.feeds import Feed
 from joinengine.sources.places import Place
 from joinengine.state.manifest import Handed, Position
@@ -222,7 +224,7 @@ class Loop:
     def _loads(self) -> bool:
         """Whether sources that are read first have not been read as far as they went."""
         start = self._runner.position if self._loaded else {}
-        return any(
+        return is_lagging(self._runner.query, self._runner.manifest) or any(
             self._feeds[source].is_beyond(end, self._start(source, start))
             for source, end in self._loaded.items()
         )

@@ -236,6 +236,11 @@ class Operator(Protocol):
         """Whether the last column of the results says how many of a row come, or go."""
         return False
 
+    @property
+    def until_us(self) -> int | None:
+        """The event time that the right side must reach before the left one is read; None: none."""
+        return None
+
     @abstractmethod
     def admission(self, side: Side) -> Admission:
         """Which tuples enter a side, and under which hashes they are stored and probed."""

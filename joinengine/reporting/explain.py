@@ -73,12 +73,19 @@ def name_of(operator: Operator) -> str:
 def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
     """Why tuples still wait after a run that read all there was: a side has brought none.
 
-    For each such operator a sentence; a watermark that only lags is no reason for one.
+    Or none from the time on that its user has named. For each such operator a sentence; a watermark
+    that only lags is no reason for one.
     """
     found = list[str]()
     last = records[-1].joins if records else []
     for operator, join in zip(query.operators, last, strict=False):
-        window = operator.window
+        window, until_us = operator.window, operator.until_us
+        if until_us is not None and join.newest[Side.RIGHT] < until_us:
+            read = input_name(query, operator.inputs[Side.RIGHT])
+            found.append(
+                f"no left row of operator {operator.index} has been read: {read} has brought no "
+                f"version from latest(.., until=..) on. The next start waits for one, too"
+            )
         if window is None or not join.pending_rows:
             continue
         silent = [side for side in sides_of(operator) if join.newest[side] == -math.inf]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from contextlib import nullcontext
 from functools import partial
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine import StreamJoin, equi, latest
 from joinengine.driver.loop import Loop, Trigger
 from joinengine.driver.settings import Settings
 from joinengine.model.errors import DamagedState, JoinEngineError
 from joinengine.model.windows import within
+from joinengine.sources.readings import Reading as Columns
+from joinengine.spark.sources.inputs import Stream
 from joinengine.state import manifests
-from tests.harness import Killed, LocalQuery, two_way
+from tests.harness import LEFT, RIGHT, Killed, LocalQuery, two_way
 from tests.laws.cases import joined, relaxed
 from tests.laws.growing import SIDES, WINDOW, Clock, Growing, Reading, loop_of
 
@@ -287,3 +291,41 @@ def test_what_is_held_back_is_shown_by_a_quiet_batch():
     query.restart()
     loop_of(query).run()
     assert query.output() == expected() != {}
+
+
+@relaxed
+@given(
+    starts=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    until=st.integers(0, 110),
+    killed=st.sets(st.integers(1, 20), max_size=3),
+)
+def test_left_tuples_wait_for_a_time_of_the_right_side(starts, until, killed):
+    """However much of it is there at each start, and whoever is killed meanwhile."""
+    moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=until)
+    left, right = (
+        Stream(None, {"kind": "recorded", "path": str(side)}, Columns(schema))
+        for side, schema in ((0, LEFT), (1, RIGHT))
+    )
+    versions = latest(right, key="rk", order_by="rt", until=moment)
+    plan = StreamJoin(left, versions, on=equi("lk", "rk"), how="left", layout="hash", instances=2)
+    told = {"choices": [plan._choice], "jobs": Reading(world=Clock())}
+    query, steps = LocalQuery("/nowhere/query", plan.query(), "hash", **told), iter(range(1, 10**4))
+
+    def step(name):
+        if next(steps) in killed:
+            raise Killed
+
+    query.jobs.step = step
+    for there in [*sorted(starts), 12]:
+        query.runner.delivery.sink.step = step
+        while True:
+            try:
+                loop_of(query, feeds={0: Growing(), 1: Growing(there=there)}).run()
+                break
+            except Killed:
+                again(query)
+        come = [row[2] for row in SIDES[1][:there]]
+        has_read = query.runner.position.get(0, 0) > 0
+        assert has_read == (come[-1] >= until)
+    met = [row[5] for row in query.output() if row[5] is not None]
+    assert max(met) >= until

@@ -174,6 +174,8 @@ REFUSED = {
     "latest: a row meets the newest version": {"on": band("o_key", "c_key", lower=0)},
     "how: 'full' is not for latest": {"how": "full"},
     "latest: no key is named": {"key": []},
+    "latest: until needs order_by": {"until": "2026-03-01"},
+    "latest: until: expected a time": {"until": "noon", "order_by": "c_ts"},
 }
 
 
@@ -193,3 +195,24 @@ def test_the_latest_is_a_stream_on_the_right(spark, folders):
     forward = asof("o_ts", "c_ts", by=equi("o_key", "c_key"), direction="forward", delay="0 s")
     with pytest.raises(InvalidRequest, match="latest: the version that is valid at a time"):
         StreamJoin(orders, at_event, on=forward)
+
+
+def test_no_order_is_read_before_the_versions_have_come_so_far(spark, folders, caplog):
+    """Over restarts, which wait for the time as the first start does, and not once it has come."""
+
+    def start():
+        query = joined(spark, folders, order_by="c_ts", until="1970-01-01T02:46:40Z")  # 10,000 s
+        return run(query, folders)
+
+    start()
+    assert not list((folders / "out").glob("*.parquet"))
+    assert "has brought no version from latest(.., until=..) on" in caplog.text
+    keys = np.arange(250)
+    write(folders, 1, "c", keys, N + keys, 10**10 + keys)
+    start()
+    found = rows("from '{home}/out/*.parquet'", folders)
+    assert found == wanted(folders, order="c_ts")
+    assert all(row[5] is None or row[5] >= N for row in found)
+    write(folders, 1, "o", keys, N + keys, keys)
+    start()
+    assert rows("from '{home}/out/*.parquet'", folders).total() == N + 250

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from joinengine import InvalidRequest
 from joinengine.lab.cli import cli
 from joinengine.lab.queries import QUERIES, Options
 from joinengine.lab.queries.rounds import run_rounds
-from joinengine.lab.queries.runs import Places
+from joinengine.lab.queries.runs import Places, SinkPlace
 from joinengine.layouts import choose
 
 pytestmark = pytest.mark.spark
@@ -118,6 +120,24 @@ def test_changes(spark, options, layout, kept, tmp_path):
     report = validated(spark, "changes", changed, Places(out=tmp_path) if kept else None)
     assert report["output_rows"] > 20_000
     assert report["result_checksum"].startswith("net:")
+
+
+def test_changes_are_a_table_by_key_in_the_end(spark, options, tmp_path):
+    """Each order is there once, with its customer as it is then, and no other."""
+    place = str(tmp_path / "table")
+    sink = SinkPlace("delta", {"path": place, "mergeKeys": "o_orderkey"})
+    changed, query = replace(options, zipf=1.2), QUERIES["changes"]
+    report = validated(spark, "changes", changed, Places(sink=sink))
+    table = DeltaTable(place)
+    sql = query.oracle(query.stream(changed).record(), changed)
+    with duckdb.connect() as db:
+        db.execute(f"create table expected as select * exclude _change from ({sql})")
+        db.register("found", table.to_pyarrow_table())
+        assert db.sql("from expected except all from found").fetchall() == []
+        assert db.sql("from found except all from expected").fetchall() == []
+        ((count,),) = db.sql("select count(*) from found").fetchall()
+    assert 1000 < count < report["output_rows"]
+    assert table.version() > 3
 
 
 def test_the_net_of_changes_is_compared(spark, options, tmp_path, monkeypatch):

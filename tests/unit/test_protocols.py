@@ -81,11 +81,9 @@ def functions_of(kind):
 
 #: Members that say that there is nothing, unless a class says otherwise.
 OPTIONAL = {
-    "Layout.copied",
-    "Operator.is_changelog",
-    "Query.conclude",
-    "Query.part",
-    "Shelf.reduced",
+    *("Layout.copied", "Shelf.reduced"),
+    *("Operator.is_changelog", "Operator.until_us"),
+    *("Query.conclude", "Query.part"),
 }
 
 

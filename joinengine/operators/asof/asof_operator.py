@@ -64,7 +64,7 @@ class AsOfJoin(AsOfSpec, Operator):
         shows_all = side is Side.LEFT and self.how is JoinType.LEFT
         return Admission(
             keying=self.keying,
-            times=self.condition.times[side] if self.waits else (),
+            times=self.condition.times[side] if self.waits or self.until_us is not None else (),
             schema=self.carried[side],
             filter=self.filters[side],
             passes_by=side is Side.LEFT and not self.waits,

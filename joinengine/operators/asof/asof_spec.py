@@ -31,7 +31,8 @@ class AsOfSpec:
 
     `how` is INNER or LEFT. `table`: RIGHT if that side is a table, which is read whole before the
     first batch. `deleted`: a predicate over right tuples that are as good as none, if they are the
-    nearest. The others are as in `JoinSpec`.
+    nearest. `until_us`: the time of right tuples that must have come before any left one is read.
+    The others are as in `JoinSpec`.
     """
 
     index: int
@@ -45,6 +46,7 @@ class AsOfSpec:
     table: Side | None = None
     is_selected: bool = False
     deleted: Predicate | None = None
+    until_us: int | None = None
 
     @property
     def waits(self) -> bool:
