@@ -18,6 +18,8 @@ from joinengine.spark.sources.own_streams import OwnStream
 #: Per side the column that says how many rows come or go; None: they only come.
 Told = tuple[str | None, str | None]
 Schemas = tuple[pa.Schema, pa.Schema]
+#: In place of a column: that of envelopes of Debezium, as a topic gives them.
+DEBEZIUM = "debezium"
 #: What a row of a change data feed has for each of its changes, and so not for the row.
 _OF_COMMITS = ("_commit_version", "_commit_timestamp")
 
@@ -38,6 +40,14 @@ def told_by(changes: Any, schemas: Schemas, *, exact: bool) -> Told:
 
 
 def _column(side: Side, name: str, schemas: Schemas, *, exact: bool) -> str:
+    if name == DEBEZIUM and DEBEZIUM not in schemas[side].names:
+        if CHANGE not in schemas[side].names:
+            raise InvalidRequest(
+                f"changes: 'debezium' is of streams that kafka_stream(.., changes=True) reads, "
+                f"whose changes are in {CHANGE}, and the {side.name.lower()} side has none; read "
+                f"it so, or name the column that tells its changes"
+            )
+        name = CHANGE
     field = require_of(schemas, side, name, "changes", exact=exact)
     kind = field.type
     whole = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)

@@ -150,6 +150,10 @@ REFUSED = {
         "schemas": (SCHEMAS[0], RIGHT.append(pa.field("w", pa.decimal128(9, 0)))),
     },
     "changes: expected a column of both sides": {"changes": (None, None)},
+    "changes: 'debezium' is of streams that kafka_stream": {
+        "changes": "debezium",
+        "schemas": (SCHEMAS[0], RIGHT),
+    },
     "changes: _commit_version of the left side is of one change": {
         "changes": ("_change_type", "_change"),
         "schemas": (FED[0].append(pa.field("_commit_version", pa.int64())), FED[1]),
@@ -166,6 +170,10 @@ REFUSED = {
 def test_changes_that_cannot_be_served(message):
     with pytest.raises(InvalidRequest, match=message):
         joined(**REFUSED[message])
+
+
+def test_debezium_names_the_column_of_its_changes():
+    assert joined(changes="debezium").query() == joined(changes="_change").query()
 
 
 def test_the_results_of_changes_are_not_taken_for_rows():
