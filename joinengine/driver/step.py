@@ -22,7 +22,7 @@ from joinengine.driver.folding import Weighing, costs_of, interval_of
 from joinengine.driver.recording import record_of
 from joinengine.driver.recovery.demands import has_copies
 from joinengine.driver.relayout import fitted_wish
-from joinengine.driver.stages import Arrived, Computed, Counts, Draft, Moment, Opened, Program
+from joinengine.driver.stages import Arrived, Computed, Draft, Moment, Opened, Program, Ran
 from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.route import RoutePlan
 from joinengine.exchange.task_results import Target, ToOperator
@@ -35,7 +35,6 @@ from joinengine.operators.base import Attempt, Operator, OperatorTask, Order, Qu
 from joinengine.operators.desk import Emulation, RunFolder, TaskHeader
 from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Clock, Layouts, OperatorState, SideClock
-from joinengine.wire.reports import OperatorReport
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import StoredFile, tagged
 
@@ -188,7 +187,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         if ran.reports and settings.weighs:
             state = replace(state, costs=costs_of(state.costs, ran.reports))
         if ran.reports and choice.history_intervals:
-            interval = _interval(program, operator, state, ran.reports, computed.arrived, seen)
+            interval = _interval(program, operator, ran, state, computed.arrived)
             if choice.keeps(interval):
                 name = f"counts-{opened.number:08d}-{operator.index}-{moment.nonce}.npz"
                 name = tagged(opened.generation, name)
@@ -241,19 +240,18 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
 
 
 def _interval(
-    program: Program,
-    operator: Operator,
-    state: OperatorState,
-    reports: Sequence[OperatorReport],
-    arrived: Arrived,
-    counts: Counts,
+    program: Program, operator: Operator, ran: Ran, state: OperatorState, arrived: Arrived
 ) -> Interval:
-    """The counts of this batch; `counts` are those that the last manifest names."""
-    index, newest = operator.index, state.layouts.newest
-    tasks = sum((one.operator, one.side) == (index, Side.LEFT) for one in arrived.inputs)
-    history = [counts[stored.name] for stored in state.layouts.history]
-    whole, weighing = newest.choice.asks(newest.layout, history), _weighing(program)
-    return interval_of(reports, state, tasks, whole=whole, weighing=weighing)
+    """The counts of this batch; `state`: after the tasks, with the costs that they have taught."""
+    sent = [(one.operator, one.side) for one in arrived.inputs]
+    asked = [one.header.counted for one in ran.tasks]
+    return interval_of(
+        ran.reports,
+        state,
+        sent.count((operator.index, Side.LEFT)),
+        whole=all(one is None or one.whole for one in asked),
+        weighing=_weighing(program),
+    )
 
 
 def _weighing(program: Program) -> Weighing | None:

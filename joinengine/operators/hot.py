@@ -145,6 +145,8 @@ def texts_of_team(
             seats = seats_of(some.hashes[rows])
             for seat in distinct(seats).tolist():
                 missing = [p for p in places[seats == seat].tolist() if found[p] is None]
+                if not missing:
+                    continue
                 told = texts_in(keying, [one[seat] for one in spines])
                 assert told is not None
                 for place, text in zip(missing, told(hashes[missing]), strict=True):

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -199,7 +200,7 @@ class Spines:
         """The same for several instances, ascending."""
         if self._rehomed is not None:
             return [self._rehomed.get((instance, side), []) for instance in team]
-        spines = {instance: self._own(instance, side) for instance in team}
+        spines = self._own_of(team, side)
         runs, newest = self._stored.runs, self._stored.versions[0]
         asked = [
             (instance, [run for run in runs.get((source, side), ()) if run.version == newest], some)
@@ -214,8 +215,17 @@ class Spines:
                 spines[refill.instance] += self._refilled(refill, side)
         return list(spines.values())
 
+    def _own_of(self, team: Sequence[int], side: Side) -> dict[int, list[OpenRun]]:
+        """What instances had, without the tuples that moved away."""
+        if self._drops or self._stored.refill is not None or len(self._stored.versions) > 1:
+            return {instance: self._own(instance, side) for instance in team}
+        here = [self._stored.runs.get((instance, side), ()) for instance in team]
+        opened = iter(self._keeper.open(chain.from_iterable(here)))
+        spines = zip(team, here, strict=True)
+        return {instance: [*islice(opened, len(runs))] for instance, runs in spines}
+
     def _own(self, instance: int, side: Side) -> list[OpenRun]:
-        """What an instance had, without the tuples that moved away."""
+        """The same at one."""
         drops = list(self._drops.get((instance, side.routed), ()))
         refill = self._stored.refill
         if refill is not None and refill.instance == instance:

@@ -47,7 +47,7 @@ def sheets_of(spines: Sequence[Iterable[OpenRun]]) -> list[Sheet]:
     found = defaultdict[tuple[int, int, int], list[tuple[int, OpenRun]]](list)
     for seat, spine in enumerate(spines):
         for one in spine:
-            page, layer = id(one.columns if one.page is None else one.page), 0
+            page, layer = id(one.page), 0
             # An instance may have two runs on a page: a sheet has at most one of each instance.
             while (here := found[page, one.run.version, layer]) and here[-1][0] == seat:
                 layer += 1
@@ -56,13 +56,13 @@ def sheets_of(spines: Sequence[Iterable[OpenRun]]) -> list[Sheet]:
 
 
 def _sheet(version: int, some: Sequence[tuple[int, OpenRun]]) -> Sheet:
-    first = some[0][1]
-    page = first.page or Page(first.words, first.columns)
     starts = np.array([one.start for _, one in some])
     stops = starts + np.array([one.run.rows for _, one in some])
     gone = [(one.start, one.gone) for _, one in some if one.gone is not None]
     parts = Parts(np.array([seat for seat, _ in some]), starts, stops)
-    return Sheet(version, page, parts, _united(gone), _span([one.run for _, one in some]))
+    return Sheet(
+        version, some[0][1].page, parts, _united(gone), _span([one.run for _, one in some])
+    )
 
 
 def _span(runs: Sequence[Run]) -> tuple[int, int] | None:
@@ -96,8 +96,8 @@ def gathered(
     numbers = defaultdict[int, list[int]](list)
     for number, (group, chosen) in enumerate(zip(inputs, rows, strict=True)):
         for one, some in zip(group, chosen, strict=True):
-            key = id(one.columns if one.page is None else one.page)
-            pages[key] = one.page or Page(one.words, one.columns)
+            key = id(one.page)
+            pages[key] = one.page
             taken[key].append(some + one.start if one.start else some)
             numbers[key].append(number)
     words, columns, groups = list[Words](), list[pa.RecordBatch](), list[Ints]()

@@ -10,7 +10,6 @@ Law: at any moment each live tuple of an instance is in exactly one of its runs,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -65,20 +64,17 @@ class Keeper:
 
     def open(self, runs: Iterable[Run], drops: Sequence[tuple[int, int]] = ()) -> list[OpenRun]:
         """The runs of one spine, less the word ranges in `drops`."""
-        spine = list[OpenRun]()
-        for run in runs:
-            opened = self._opened(run)
-            if drops:
-                opened = self.cut(opened, drops)
-            if opened.run.live:
-                spine.append(opened)
-        return spine
+        spine = [self._opened(run) for run in runs]
+        if not drops:
+            return spine
+        return [one for one in (self.cut(one, drops) for one in spine) if one.run.live]
 
     def _opened(self, run: Run) -> OpenRun:
         """A run with the columns that its shelf has now."""
-        if run.side not in self._schemas:
-            self._schemas[run.side] = self._upkeep.shelf.schema(run.side)
-        return self._store.open(run, self._files[run.file], self._schemas[run.side])
+        schema = self._schemas.get(run.side)
+        if schema is None:
+            schema = self._schemas[run.side] = self._upkeep.shelf.schema(run.side)
+        return self._store.open(run, self._files[run.file], schema)
 
     def cut(
         self,
@@ -91,9 +87,9 @@ class Keeper:
         if less.excluded == opened.run.excluded:
             return opened
         gone = excluded_rows(opened.words, less.exclusions)
-        rest = replace(opened, run=less, gone=gone)
+        rest = opened._replace(run=less, gone=gone)
         if oldest is not None and less.live:
-            rest = replace(rest, run=replace(less, min_time=oldest(rest)))
+            rest = rest._replace(run=less._replace(min_time=oldest(rest)))
         self._changes.change(rest.run)
         return rest
 
@@ -103,7 +99,7 @@ class Keeper:
 
     def relabel(self, opened: OpenRun, version: int) -> OpenRun:
         """Give a run another layout version; its tuples stay where they are."""
-        after = replace(opened, run=replace(opened.run, version=version))
+        after = opened._replace(run=opened.run._replace(version=version))
         self._changes.change(after.run)
         return after
 

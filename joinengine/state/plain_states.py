@@ -82,9 +82,8 @@ def runs_of(columns: Sequence[str], rows: Iterable[list[Any]], names: Sequence[s
     for row in rows:
         file, part, side, *facts, exclusions, excluded = row
         name = file if isinstance(file, str) else names[file]
-        ranges = tuple(map(tuple, exclusions))
-        told: list[Any] = [name, part, _SIDES[side], *facts, ranges, excluded]
-        found[name, part] = Run(*told)
+        ranges = tuple(map(tuple, exclusions)) if exclusions else ()
+        found[name, part] = Run._make((name, part, _SIDES[side], *facts, ranges, excluded))
     return found
 
 

@@ -34,8 +34,7 @@ SAVED_BYTES = 4 << 20
 Place = tuple[int, Side]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One sorted batch: where it lies, and the facts that are known without opening it.
 
     `part`: which run of the file. `group`: the merge group; its pieces cover disjoint word ranges
@@ -80,7 +79,7 @@ class Run:
         """The run without the word ranges `ranges`; `words`: those of the run."""
         united = unite([*self.exclusions, *ranges])
         gone = excluded_rows(words, united)
-        return replace(self, exclusions=united, excluded=gone.rows if gone else 0)
+        return self._replace(exclusions=united, excluded=gone.rows if gone else 0)
 
 
 #: Runs by `Run.ident`.
@@ -89,28 +88,29 @@ RunsByIdent = dict[tuple[str, int], Run]
 Spread = Mapping[Place, tuple[Run, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRun:
-    """A memory-mapped run: its words, its columns, and its excluded rows.
+class OpenRun(NamedTuple):
+    """A memory-mapped run: the page whose rows from `start` on are its, and which are excluded.
 
-    `page`: the page whose rows from `start` on are these; None: it has no other rows.
+    Its words and columns are cut out of the page when they are asked for: where instances are many,
+    pages are searched as a whole.
     """
 
     run: Run
-    words: Words
-    columns: pa.RecordBatch
-    gone: Exclusions | None
-    page: Page | None = None
+    page: Page
     start: int = 0
+    gone: Exclusions | None = None
 
-    @classmethod
-    def on(cls, page: Page, start: int, run: Run, gone: Exclusions | None) -> OpenRun:
-        """The run whose rows in `page` begin at `start`."""
-        if run.rows == len(page.words):
-            return cls(run, page.words, page.columns, gone, page)
-        stop = start + run.rows
-        columns = page.columns.slice(start, run.rows)
-        return cls(run, page.words[start:stop], columns, gone, page, start)
+    @property
+    def words(self) -> Words:
+        """(rows,) those of the run, ascending."""
+        return self.page.words[self.start : self.start + self.run.rows]
+
+    @property
+    def columns(self) -> pa.RecordBatch:
+        """Those of the run; excluded rows are there."""
+        if self.run.rows == len(self.page.words):
+            return self.page.columns
+        return self.page.columns.slice(self.start, self.run.rows)
 
     def live_rows(self) -> Ints:
         """The rows that are not excluded, in order."""
@@ -135,10 +135,9 @@ class _MappedFile:
         known = self.opened.get(run.part)
         if known is not None and known.run == run:
             return known
-        page, start = self.file.page(run.part, wanted)
-        words = page.words[start : start + run.rows]
-        gone = excluded_rows(words, run.exclusions) if run.exclusions else None
-        found = OpenRun.on(page, start, run, gone)
+        found = OpenRun(run, *self.file.page(run.part, wanted))
+        if run.exclusions:
+            found = found._replace(gone=excluded_rows(found.words, run.exclusions))
         self.opened[run.part] = found
         return found
 

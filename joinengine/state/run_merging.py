@@ -9,7 +9,7 @@ Law: a merge loses and doubles no row that is still needed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,17 +71,23 @@ class Merger:
 
         `first`: which spine the allowance goes to first.
         """
-        after = [{one.run.ident: one for one in spine} for spine in spines]
-        whole = list[_Copy]()
+        after, whole = dict[int, _Spine](), list[_Copy]()
         for place in (*range(first, len(spines)), *range(first)):
             for step in self._steps(spines[place]):
+                if place not in after:
+                    after[place] = {one.run.ident: one for one in spines[place]}
                 self._merge_rows -= self._merge_parts(place, step, after[place], whole)
         whole.sort(key=lambda copy: copy.place)
         for copies in _batches(whole, self._upkeep.gather_bytes):
             self._merge_whole(copies, after)
-        return [[one for one in spine.values() if one.run.live] for spine in after]
+        merged = {
+            place: [one for one in spine.values() if one.run.live] for place, spine in after.items()
+        }
+        return [merged.get(place, [*spine]) for place, spine in enumerate(spines)]
 
     def _steps(self, spine: Sequence[OpenRun]) -> Iterator[MergeStep]:
+        if len(spine) < 2:
+            return
         span = self._upkeep.shelf.span_us
         by_version = defaultdict[int, list[Run]](list)
         for one in spine:
@@ -126,13 +132,13 @@ class Merger:
         chosen = [rows[:n] for rows, n in zip(live, below, strict=True)]
         self._copy([copy], [group], [chosen], [spine])
         for one in copy.inputs:
-            rest = replace(one.run, into=group).without([(0, cut)], one.words)
+            rest = one.run._replace(into=group).without([(0, cut)], one.words)
             gone = excluded_rows(one.words, rest.exclusions)
-            spine[rest.ident] = replace(one, run=rest, gone=gone)
+            spine[rest.ident] = one._replace(run=rest, gone=gone)
             self._changes.change(rest)
         return sum(below)
 
-    def _merge_whole(self, copies: list[_Copy], spines: list[_Spine]) -> None:
+    def _merge_whole(self, copies: list[_Copy], spines: Mapping[int, _Spine]) -> None:
         """Copy all that is left of the inputs, each group of them into one run."""
         groups = [self._group(copy.step) for copy in copies]
         chosen = [[one.live_rows() for one in copy.inputs] for copy in copies]
@@ -178,14 +184,13 @@ class Merger:
         for i, piece in zip(some, pieces, strict=True):
             inputs = copies[i].inputs
             settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
-            run = replace(
-                piece.run,
+            run = piece.run._replace(
                 version=inputs[0].run.version,
                 group=groups[i],
                 settled_time=min(settled, default=None),
             )
             self._changes.change(run)
-            spines[i][run.ident] = replace(piece, run=run)
+            spines[i][run.ident] = piece._replace(run=run)
 
     def _only(self, page: Page, numbers: Ints, kept: NDArray[np.bool_]) -> tuple[Page, Ints]:
         """The rows of a page for which `kept` is true, and their numbers; others have expired."""

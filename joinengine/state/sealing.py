@@ -80,7 +80,7 @@ class Sealer:
             self._writers[whose] = self._new_file(self._upkeep.allowance)
         runs = self._write(*self._writers[whose], instances, bounds, side, page, oldest_input)
         starts = bounds[:-1].tolist()
-        return [OpenRun.on(page, start, run, None) for start, run in zip(starts, runs, strict=True)]
+        return [OpenRun(run, page, start) for start, run in zip(starts, runs, strict=True)]
 
     def close(self) -> None:
         """Seal the files."""

@@ -57,7 +57,7 @@ def plan_merges(spine: Sequence[Run], max_rows: int, span_us: int | None) -> lis
     start, small ones first.
     """
     steps = list[MergeStep]()
-    if len(spine) < FAN_IN and not any(run.into is not None or _is_sparse([run]) for run in spine):
+    if len(spine) < FAN_IN and all(run.into is None and 2 * run.live >= run.rows for run in spine):
         return steps  # as most are where instances are many
     left = max_rows
     small = max(min(SMALL_ROWS, max_rows // SMALL_PART), 1)
@@ -114,13 +114,13 @@ def _candidates(spine: Sequence[Run], span_us: int | None, small: int) -> list[t
             groups[run.group].append(run)
     levels = defaultdict[int, list[list[Run]]](list)
     for runs in groups.values():
-        if _is_sparse(runs):
-            levels[-1].append(runs)  # it is rewritten alone
+        live = sum([run.live for run in runs])
+        if 2 * live < sum([run.rows for run in runs]):
+            levels[-1].append(runs)  # most of it is excluded: it is rewritten alone
         else:
-            live = sum(run.live for run in runs)
             levels[max(live, small - 1, 1).bit_length() // 2].append(runs)
     chosen = [tuple(runs) for runs in levels.pop(-1, [])]
-    for _, level in sorted(levels.items()):
+    for level in [levels[size] for size in sorted(levels) if len(levels[size]) >= FAN_IN]:
         level.sort(key=_newest)
         while len(level) >= FAN_IN:
             inputs = [run for runs in level[:FAN_IN] for run in runs]
@@ -130,11 +130,6 @@ def _candidates(spine: Sequence[Run], span_us: int | None, small: int) -> list[t
             else:
                 del level[0]
     return chosen
-
-
-def _is_sparse(runs: Sequence[Run]) -> bool:
-    """Whether most of their rows are excluded."""
-    return 2 * sum(run.live for run in runs) < sum(run.rows for run in runs)
 
 
 def _allowed_us(span_us: int | None) -> float:

@@ -20,9 +20,9 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import lru_cache, partial
-from operator import attrgetter, eq
+from operator import eq
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -31,14 +31,15 @@ import pyarrow as pa
 from cattrs import Converter
 from numpy.typing import NDArray
 
-from joinengine.state.plain_states import RUN_COLUMNS, Names, runs_of
+from joinengine.model.keys import Side
+from joinengine.state.plain_states import RUN_COLUMNS, Names
 from joinengine.state.run import Place, Run, RunsByIdent, Spread
 from joinengine.wire.reports import InstanceReport, InstanceReports
 
 T = TypeVar("T")
 
 _MAGIC = b"joinengine values 1 "
-_INSTANCE_VALUES = attrgetter(*(one.name for one in fields(InstanceReport)))
+_SIDES = tuple(Side)
 #: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
 
@@ -160,45 +161,92 @@ def _make_converter() -> Converter:
     return converter
 
 
-# Runs and instances are rows of tables: there are thousands, of a dozen fields.
+# Runs and instances are tables: there are thousands, of a dozen fields. A field of whole numbers is
+# an array.
+
+_NULLABLE = [RUN_COLUMNS.index(one) for one in ("into", "min_time", "max_time", "settled_time")]
+_EXCLUSIONS = RUN_COLUMNS.index("exclusions")
 
 
-def _runs_to_json(runs: RunsByIdent) -> dict[str, Any]:
-    return _run_rows(runs.values())
+def _runs_to_json(runs: RunsByIdent) -> list[Any]:
+    return _run_columns(runs.values())
 
 
-def _runs_from_json(found: dict[str, Any], _: Any) -> RunsByIdent:
-    return dict(runs_of(RUN_COLUMNS, found["rows"], found["files"]))
+def _runs_from_json(found: list[Any], _: Any) -> RunsByIdent:
+    return {run.ident: run for run in _run_rows(found)}
 
 
-def _spread_to_json(spread: Spread) -> dict[str, Any]:
-    return _run_rows(run for spine in spread.values() for run in spine)
+def _spread_to_json(spread: Spread) -> list[Any]:
+    return _run_columns(run for spine in spread.values() for run in spine)
 
 
-def _spread_from_json(found: dict[str, Any], _: Any) -> Spread:
+def _spread_from_json(found: list[Any], _: Any) -> Spread:
     """Each run tells its place."""
     spines = dict[Place, list[Run]]()
-    for run in runs_of(RUN_COLUMNS, found["rows"], found["files"]).values():
+    for run in _run_rows(found):
         spines.setdefault((run.instance, run.side), []).append(run)
     return {place: tuple(runs) for place, runs in spines.items()}
 
 
-def _run_rows(runs: Iterable[Run]) -> dict[str, Any]:
+def _run_columns(runs: Iterable[Run]) -> list[Any]:
+    """Names of files; exclusions of the runs that have any; where fields are None; the fields."""
     names = Names(())
     rows = names.rows(runs)
-    return {"files": names.others, "rows": rows}
+    cut = [[row, facts[_EXCLUSIONS]] for row, facts in enumerate(rows) if facts[_EXCLUSIONS]]
+    columns, missing = [*zip(*rows, strict=True)], list[Any]()
+    for place in _NULLABLE if rows else ():
+        column = columns[place]
+        missing.append(np.array([row for row, one in enumerate(column) if one is None], np.int64))
+        columns[place] = tuple(one or 0 for one in column)
+    del columns[_EXCLUSIONS : _EXCLUSIONS + 1]
+    return [names.others, cut, missing, *(np.array(one, np.int64) for one in columns)]
+
+
+def _run_rows(found: list[Any]) -> Iterable[Run]:
+    names, cut, missing, *columns = found
+    values = [column.tolist() for column in columns]
+    if not values:
+        return ()
+    for place, rows in zip(_NULLABLE, missing, strict=True):
+        for row in rows.tolist():
+            values[place][row] = None
+    ranges: list[tuple[tuple[int, int], ...]] = [()] * len(values[0])
+    for row, some in cut:
+        ranges[row] = tuple((lower, upper) for lower, upper in some)
+    values.insert(_EXCLUSIONS, ranges)
+    files, parts, sides, *facts = values
+    files, sides = [names[one] for one in files], [_SIDES[one] for one in sides]
+    return map(Run, files, parts, sides, *facts)
 
 
 def _instances_to_json(reports: InstanceReports) -> list[Any]:
-    return [(instance, *_INSTANCE_VALUES(one)) for instance, one in reports.items()]
+    """Whole numbers, seconds, and how many seconds each instance has."""
+    numbers = [
+        (
+            instance,
+            *(*one.received, *one.stored, *one.backed, one.probe_copies, one.unbacked),
+            *(one.probed, one.candidates, one.results),
+        )
+        for instance, one in reports.items()
+    ]
+    seconds = [value for one in reports.values() for value in (one.busy_s, *one.seconds)]
+    sizes = [len(one.seconds) + 1 for one in reports.values()]
+    return [
+        np.array(numbers, np.int64).reshape(-1, 12),
+        np.array(seconds, np.float64),
+        np.array(sizes, np.int64),
+    ]
 
 
-def _instances_from_json(rows: list[Any], _: Any) -> InstanceReports:
-    found = InstanceReports()
-    for instance, *facts, seconds in rows:
-        told: list[Any] = [*facts, tuple(seconds)]
-        found[instance] = InstanceReport(*told)
-    return found
+def _instances_from_json(found: list[Any], _: Any) -> InstanceReports:
+    numbers, seconds, sizes = (column.tolist() for column in found)
+    reports, start = InstanceReports(), 0
+    for (instance, *told), size in zip(numbers, sizes, strict=True):
+        busy_s, *spent = seconds[start : start + size]
+        start += size
+        facts: list[Any] = [told[0:2], told[2:4], told[4:6], *told[6:], busy_s, tuple(spent)]
+        reports[instance] = InstanceReport(*facts)
+    return reports
 
 
 def _float_to_json(value: float) -> float | str:

@@ -20,9 +20,13 @@ from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import tumbling, within
 from joinengine.operators.base import OperatorTask
+from joinengine.operators.spines import Stored
+from joinengine.routing.moves import Moves
+from joinengine.state.run import Run
+from joinengine.state.upkeep import Changes
 from joinengine.state.wished import Relayout
 from joinengine.wire.codec import decode, encode
-from joinengine.wire.reports import OperatorReport, RouteReport
+from joinengine.wire.reports import InstanceReport, OperatorReport, RouteReport
 from tests import attempts, harness
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, relaxed, skewed_batches
@@ -158,6 +162,48 @@ arrays = st.builds(
 )
 def test_any_value_arrives(value):
     assert same(decode(encode(value), Everything), value)
+
+
+@st.composite
+def some_runs(draw):
+    """Runs by name, some without times, and with word ranges up to the end of all words."""
+    maybe = st.none() | st.sampled_from([-(2**63), 0, 2**63 - 1]) | st.integers(-(2**62), 2**62)
+    whole = st.integers(0, 2**40)
+    ends = st.lists(st.integers(0, 2**64), unique=True, max_size=6).map(sorted)
+    runs = st.builds(
+        Run,
+        *(st.sampled_from("abc"), st.integers(0, 9), st.sampled_from(Side)),
+        *(whole, whole, whole, whole, whole),
+        *(maybe, maybe, maybe, maybe),
+        ends.map(lambda some: tuple(zip(some[::2], some[1::2], strict=False))),
+        whole,
+    )
+    return {run.ident: run for run in draw(st.lists(runs, max_size=6))}
+
+
+pairs = st.lists(st.integers(0, 2**40), min_size=2, max_size=2)
+instances = st.builds(
+    InstanceReport,
+    *(pairs, pairs, pairs),
+    *[st.integers(0, 2**60)] * 5,
+    st.floats(0, 1e6),
+    st.lists(st.floats(0, 1e6), max_size=6).map(tuple),
+)
+
+
+@relaxed
+@given(some_runs(), st.dictionaries(st.integers(0, 2**16), instances, max_size=4))
+def test_runs_and_instances_arrive(runs, reports):
+    report = OperatorReport(3, dict(reports), {"state": Changes(runs)})
+    again = decode(encode(report), OperatorReport)
+    assert same(again, report)
+    assert [*again.changes["state"].runs] == [*runs]
+    assert all(type(run.side) is Side for run in again.changes["state"].runs.values())
+    spread = {}
+    for run in runs.values():
+        spread[run.instance, run.side] = (*spread.get((run.instance, run.side), ()), run)
+    stored = Stored(spread, Moves(), None, (0,))
+    assert same(decode(encode(stored), Stored), stored)
 
 
 def test_arrays_arrive_read_only():

@@ -207,7 +207,7 @@ def test_a_tuple_in_the_wrong_place_is_seen(tmp_path):
     assert query.held == [1]
     whole = query.runner.manifest
     ((ident, run),) = query.state.shelves.state.items()
-    elsewhere = replace(run, instance=(run.instance + 1) % 3)
+    elsewhere = run._replace(instance=(run.instance + 1) % 3)
     for runs in ({ident: elsewhere}, {ident: run, "again": elsewhere}):
         shelves = replace(query.state.shelves, runs={STATE: runs})
         wrong = (replace(query.state, shelves=shelves),)

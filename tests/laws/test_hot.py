@@ -22,6 +22,7 @@ from joinengine.model.conditions import band, theta
 from joinengine.model.keys import Side
 from joinengine.operators import hot
 from joinengine.state.run import OpenRun, Run
+from joinengine.state.run_file import Page
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, EACH_ROUTER, enough, relaxed, streams
 
@@ -161,7 +162,7 @@ def test_no_value_of_a_key_makes_a_task_fail(values):
     words = make_words(hash_columns([column]), np.zeros(len(column), np.uint64))
     order = np.argsort(words)
     columns = pa.record_batch({"k": column.take(pa.array(order))})
-    run = OpenRun(Run("f", 0, Side.LEFT, 0, 0, len(column), 0, 0), words[order], columns, None)
+    run = OpenRun(Run("f", 0, Side.LEFT, 0, 0, len(column), 0, 0), Page(words[order], columns))
     keys = hot.HotKeys(named=True)
     texts = hot.texts_in(Keying((("k",), ("k",))), [[run], []])
     keys.see([group_keys(words[order]), group_keys(words[:0])], texts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,11 +136,11 @@ def test_as_many_runs_of_like_size_as_make_a_merge_are_merged(rows):
 
 
 def test_few_runs_are_merged_if_most_rows_are_gone_or_a_merge_is_in_progress():
-    whole, sparse = sealed(1, 100), replace(sealed(2, 100), excluded=60)
+    whole, sparse = sealed(1, 100), sealed(2, 100)._replace(excluded=60)
     assert plan_merges([whole], 1000, None) == []
     (step,) = plan_merges([whole, sparse], 1000, None)
     assert step.inputs == (sparse,)
-    left = replace(sealed(3, 100), into=9, excluded=10)
+    left = sealed(3, 100)._replace(into=9, excluded=10)
     (step,) = plan_merges([whole, left], 1000, None)
     assert (step.inputs, step.group) == ((left,), 9)
 

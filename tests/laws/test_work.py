@@ -29,9 +29,20 @@ from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.conditions import band
 from joinengine.model.keys import Mode
 from joinengine.model.windows import within
+from joinengine.operators.join import candidate_pairs
 from joinengine.state.plain_states import costs_from_json, costs_to_json
 from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
 from tests.laws.cases import CHOICES, relaxed, skewed_batches, streams, windows
+
+
+class Turned(Timeless):
+    """A test turns the clock."""
+
+    now = 0.0
+
+    def timer_s(self):
+        return self.now
+
 
 WEIGHED = [name for name, choice in CHOICES.items() if choice.counts_keys]
 
@@ -278,6 +289,25 @@ def test_the_seconds_of_instances_are_those_of_their_steps(instances, tmp_path):
         assert len(one.seconds) == len(STEPS) + 1
         assert np.isclose(sum(one.seconds), one.busy_s)
         assert one.busy_s > 0
+
+
+def test_pairs_are_timed_apart_from_the_search_for_keys(tmp_path, monkeypatch):
+    """They have prices of their own: a hot key has far more pairs to a tuple than others."""
+    jobs, reports = InlineJobs(world=Turned()), []
+    for name in ("expand_pairs", "find_seated"):
+        original = getattr(candidate_pairs, name)
+
+        def ticking(*given, original=original):
+            jobs.world.now += 1.0
+            return original(*given)
+
+        monkeypatch.setattr(candidate_pairs, name, ticking)
+    run = jobs.run
+    jobs.run = lambda *given: reports.extend(run(*given)) or reports
+    query = LocalQuery(tmp_path, two_way(None, 1), "hash", jobs=jobs)
+    query.run_tuples(0, [(key, key, 0) for key in range(9)], [(3, 100, 0), (4, 101, 0)])
+    spent = reports[0].seconds
+    assert (spent["probe"], spent["match"]) == (1.0, 1.0)
 
 
 # What is expected of the next batch

@@ -12,6 +12,7 @@ from joinengine.exchange.keying import Keying
 from joinengine.model.keys import U_BITS, Side
 from joinengine.reporting import inspection
 from joinengine.state.run import OpenRun, Run, excluded_rows
+from joinengine.state.run_file import Page
 
 #: Row i of the run has key hash i // 2: two tuples of each key.
 HASHES = np.repeat(np.arange(4, dtype=np.uint64), 2)
@@ -24,7 +25,7 @@ def checkpoint(monkeypatch, tmp_path):
     """A checkpoint whose only run has lost the tuples of hash 1 to another instance."""
     gone = [(int(WORDS[2]), int(WORDS[3]) + 1)]
     run = Run("f", 0, Side.RIGHT, 0, 0, 8, 100, group=0).without(gone, WORDS)
-    opened = OpenRun(run, WORDS, COLUMNS, excluded_rows(WORDS, run.exclusions))
+    opened = OpenRun(run, Page(WORDS, COLUMNS), 0, excluded_rows(WORDS, run.exclusions))
     shelves = SimpleNamespace(state={run.ident: run}, files={"f": None})
     manifest = SimpleNamespace(operators=[SimpleNamespace(shelves=shelves)])
     monkeypatch.setattr(inspection.manifests, "newest", lambda folder: manifest)

@@ -64,7 +64,7 @@ def opened(pages):
             run = run.without(cut, mine)
             if run.live:
                 gone = excluded_rows(mine, run.exclusions)
-                spines[seat].append(OpenRun.on(page, start, run, gone))
+                spines[seat].append(OpenRun(run, page, start, gone))
             start += len(mine)
     return spines
 

@@ -64,7 +64,7 @@ def test_folding_replaces_removes_and_forgets_files():
     state = holding(manifest_of(query).operators[0], run_of(0, name="a"), run_of(1, name="b"))
     changes = Changes()
     changes.remove(run_of(0, name="a"))
-    changes.change(replace(run_of(1, name="b"), excluded=4))
+    changes.change(run_of(1, name="b")._replace(excluded=4))
     changes.change(run_of(2, name="c"))
     after = fold(state, [OperatorReport(0, changes={STATE: changes})])
     assert {run.file: run.live for run in after.shelves.state.values()} == {"b": 6, "c": 10}
