@@ -23,7 +23,7 @@ from joinengine.operators.base import QuerySpec
 from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
-from joinengine.world.world import MACHINE
+from joinengine.world.world import MACHINE, World
 from tests.harness import InlineJobs
 
 #: Per source the tuples of a batch.
@@ -43,10 +43,12 @@ def run(
     most_s: float = math.inf,
     settings: Settings | None = None,
     tables: Mapping[int, pa.RecordBatch] | None = None,
+    world: World = MACHINE,
 ) -> list[BatchRecord]:
     """The records of all batches; each instance has a task of its own.
 
-    `tables`: source -> the rows of a table, which comes after all streams.
+    `tables`: source -> the rows of a table, which comes after all streams. `world`: its clock tells
+    the seconds of steps.
 
     Raises TimeUp after the task that ends later than `most_s` seconds from now.
     """
@@ -58,9 +60,9 @@ def run(
             raise TimeUp(f"a run of {choice.label} has taken more than {most_s:g} s")
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        checkpoint = Checkpoint.below(folder)
+        checkpoint = Checkpoint.below(folder, world=world)
         checkpoint.create()
-        jobs = InlineJobs(query.operators[0].instances, step=step, world=MACHINE)
+        jobs = InlineJobs(query.operators[0].instances, step=step, world=world)
         jobs.tables = [list((tables or {}).items())]
         asked = replace(settings or Settings(), exchange=jobs.exchange)
         choices = [choice] * len(query.operators)

@@ -21,6 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.papers import drawing, earlier
 from benchmarks.papers import figures as modules
 from benchmarks.papers.figure import Figure, Panel
@@ -122,8 +124,13 @@ def make(out: Path, figure: Figure, module: str, show: Callable[[str], None]) ->
         "findings": [asdict(finding) for finding in result.findings],
         "made_by": made_by(),
     }
-    (folder / REPORT).write_text(json.dumps(report, indent=1, default=lambda value: value.tolist()))
+    (folder / REPORT).write_text(json.dumps(report, indent=1, default=_plain))
     return report
+
+
+def _plain(value: Any) -> Any:
+    """Arrays, numbers of NumPy and ranges as JSON has them."""
+    return np.asarray(value).tolist()
 
 
 def write_csv(panel: Panel, path: Path) -> None:

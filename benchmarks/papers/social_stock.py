@@ -23,19 +23,21 @@ from joinengine.lab.simulation.planning import Served
 from joinengine.operators.base import QuerySpec
 from tests.harness import two_way
 
-WINDOW = 2
-#: Tuples of an interval, intervals, and tasks.
-WORDS, SOCIAL_INTERVALS, SOCIAL_TASKS = 60_000, 40, 15
-TRADES, STOCK_INTERVALS, STOCK_TASKS = 20_000, 48, 10
-#: Only so much of the stream of trades is used, so that a burst lasts for four intervals.
-STOCK_PART = 12 / 64
+INTERVALS, WINDOW = 28, 2
+#: Tuples of an interval, and tasks.
+WORDS, SOCIAL_TASKS = 60_000, 15
+TRADES, STOCK_TASKS = 20_000, 10
+#: Only so much of the streams is used, so that a word stays for ten intervals, a burst for four.
+SOCIAL_PART, STOCK_PART = 0.7, 7 / 64
 #: Sources of words.
 SPOUTS = 10
 
 
 def social() -> list[Frame]:
     """Words."""
-    return stored([batch.column("word") for batch in generated(Topk(), WORDS, SOCIAL_INTERVALS)])
+    return stored(
+        [batch.column("word") for batch in generated(Topk(), WORDS, INTERVALS, SOCIAL_PART)]
+    )
 
 
 def social_query(instances: int) -> QuerySpec:
@@ -59,7 +61,7 @@ def by_pkg(frames: Sequence[Frame], instances: int) -> Ran:
 
 def stock() -> list[Frame]:
     """Trades, on both sides of a self-join."""
-    trades = generated(Stock(), TRADES, STOCK_INTERVALS, STOCK_PART)
+    trades = generated(Stock(), TRADES, INTERVALS, STOCK_PART)
     return [[batch, batch.rename_columns(_sold(batch.schema))] for batch in trades]
 
 

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -86,7 +87,7 @@ def test_a_figure_leaves_picture_csv_and_report(toy, tmp_path):
         "a",
         "keys",
         "ms",
-        {"Mixed": ([1, 2], [0.5, 0.25]), "Readj": ([2], [4])},
+        {"Mixed": (range(1, 3), np.array([0.5, 0.25])), "Readj": ([np.int64(2)], [4])},
         spans={"Mixed": ([0.4, 0.2], [0.6, 0.3])},
     )
     bars = Panel("b", "method", "tuples", {"": (["PKG", "KG"], [3, 4])})
@@ -106,7 +107,10 @@ def test_a_figure_leaves_picture_csv_and_report(toy, tmp_path):
         ]
     report = json.loads((folder / "figure.json").read_text())
     assert page.Reported(one, report).findings == [finding]
-    assert report["panels"][1]["series"] == {"": [["PKG", "KG"], [3, 4]]}
+    assert [one["series"] for one in report["panels"]] == [
+        {"Mixed": [[1, 2], [0.5, 0.25]], "Readj": [[2], [4]]},
+        {"": [["PKG", "KG"], [3, 4]]},
+    ]
 
 
 def test_the_page_lists_each_statement_once_by_its_verdict(tmp_path):

@@ -28,7 +28,7 @@ CHOICES: Mapping[str, LayoutChoice] = {
 
 
 def make(show: Callable[[str], None]) -> Made:
-    words, tasks = social_stock.social()[:28], social_stock.SOCIAL_TASKS
+    words, tasks = social_stock.social(), social_stock.SOCIAL_TASKS
     social = _grown(social_stock.social_query, words, tasks, show)
     by_pkg = [
         tick
@@ -36,7 +36,7 @@ def make(show: Callable[[str], None]) -> Made:
         for tick in social_stock.by_pkg(some, n).ticks
     ]
     social["PKG, without merging"] = Ran(by_pkg)
-    trades, tasks = social_stock.stock()[:28], social_stock.STOCK_TASKS
+    trades, tasks = social_stock.stock(), social_stock.STOCK_TASKS
     stock = _grown(social_stock.stock_query, trades, tasks, show)
     return Made(
         [_panel("a", social), _panel("b", stock)],
