@@ -14,7 +14,7 @@ import click
 import matplotlib as mpl
 from rich.console import Console
 
-from benchmarks.papers import fang2016, fang2019, matrices, nasir2015
+from benchmarks.papers import fang2016, matrices, nasir2015
 from benchmarks.papers.finding import VERDICTS, Finding, markdown
 from joinengine.reporting.run_report import made_by
 
@@ -24,7 +24,6 @@ from matplotlib import pyplot as plt
 PAPERS: dict[str, Callable[[], list[Finding]]] = {
     "Fang et al., 2016 (Mixed)": fang2016.findings,
     "Nasir et al., ICDE 2015, extended (PKG)": nasir2015.findings,
-    "Fang et al., World Wide Web 2019 (FTLB)": fang2019.findings,
     "Join-matrix and join-biclique": matrices.findings,
 }
 console = Console(soft_wrap=True)
