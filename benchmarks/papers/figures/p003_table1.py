@@ -91,6 +91,6 @@ FIGURE = Figure(
     "Texts, first stories and deviations of five methods",
     f"{PARAMETERS}. Generated texts in their order, all of them; their skew is chosen so that key "
     "grouping deviates by 45 %",
-    3.0,
+    2.0,
     make,
 )
