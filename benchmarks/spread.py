@@ -4,7 +4,7 @@ All figures are counts of tuples, so every run has the same. Two things are coun
 engine (benchmarks.inprocess), single instances are lost one after another, each once the copies of
 the one before are there again; the batch of a loss then waits for the instance that joins most
 tuples. And planners are replayed over loads that are dealt anew in each interval, as in figure 8 of
-the paper (benchmarks.papers.fang2019).
+the paper (benchmarks.papers.figures.p004_08).
 """
 
 from __future__ import annotations

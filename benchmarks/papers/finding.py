@@ -44,11 +44,6 @@ def table(findings: Iterable[Finding]) -> str:
     return "\n".join(lines)
 
 
-def markdown(found: dict[str, list[Finding]]) -> str:
-    """One table per paper."""
-    return "\n".join(f"## {paper}\n\n{table(ones)}\n" for paper, ones in found.items())
-
-
 def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: int) -> Loads:
     """Keys that are whole at `homes` (K,): loads `cost`, base homes `base`, state `held` (K,)."""
     n = len(cost)

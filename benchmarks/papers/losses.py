@@ -46,8 +46,8 @@ class Setting:
 
     `way`: what takes the place of lost state. `timeout_s`: how long a loss is not noticed;
     `resends`: whether the tuples of the lost state are sent again then.
-    `costs`: whether backups cost BACKUP_PART of a tuple's work. `instances`: 2 * this machines with
-    standbys.
+    `costs`: whether backups cost BACKUP_PART of a tuple's work. `instances`: without standbys, each
+    of which has a machine of its own.
     """
 
     choice: LayoutChoice
@@ -68,29 +68,24 @@ class Setting:
 
 @dataclass(frozen=True)
 class Ran:
-    """A run: seconds and tuples of each batch, the batches of losses, results and their checksum.
-
-    `moved`: tuples that plans have moved.
-    """
+    """A run: seconds and tuples of each batch, batches of losses, results and their checksum."""
 
     seconds: Sequence[float]
     tuples: Sequence[int]
     losses: Sequence[int]
     results: tuple[int, int]
-    moved: int
 
     @property
     def rows_per_s(self) -> float:
         """Tuples a second over the counted batches."""
         return sum(self.tuples[WARM_BATCHES:]) / sum(self.seconds[WARM_BATCHES:])
 
-    @property
-    def recovered_s(self) -> float:
+    def recovered_s(self, whole: Ran) -> float:
         """How much longer a batch takes if an instance is lost before it: the mean of all losses.
 
-        Than the batch before it, whose loads are alike.
+        `whole`: the same run without losses.
         """
-        return fmean(self.seconds[batch] - self.seconds[batch - 1] for batch in self.losses)
+        return fmean(self.seconds[batch] - whole.seconds[batch] for batch in self.losses)
 
     def over_time(self) -> tuple[Points, Points]:
         """Over seconds: tuples a second, and how long a batch's tuples wait for their results."""
@@ -123,7 +118,6 @@ def run(frames: Sequence[Frame], setting: Setting) -> Ran:
             sum(record.output_rows for record in records),
             sum(record.checksum for record in records) % (1 << 64),
         ),
-        sum(record.joins[0].moved_rows for record in records),
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.papers import drawing, earlier
+from benchmarks.papers import drawing
 from benchmarks.papers import figures as modules
 from benchmarks.papers.figure import Figure, Panel
 from joinengine.reporting.run_report import made_by
@@ -35,7 +35,7 @@ REPORT, PICTURE = "figure.json", "picture.png"
 
 def figures() -> dict[Figure, str]:
     """All figures, in the order of their names, and the module of each."""
-    found = earlier.figures()
+    found = dict[Figure, str]()
     for one in pkgutil.iter_modules(modules.__path__, f"{modules.__name__}."):
         found[import_module(one.name).FIGURE] = one.name
     return dict(sorted(found.items(), key=lambda item: order_of(item[0].name)))

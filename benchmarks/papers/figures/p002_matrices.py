@@ -1,4 +1,6 @@
-"""Elseidy et al., PVLDB 2014 (join-matrix) and Lin et al., SIGMOD 2015 (join-biclique).
+"""What Elseidy et al., PVLDB 2014, and Lin et al., SIGMOD 2015, state of their layouts.
+
+They are the join-matrix and the join-biclique, with which paper 002 compares its own.
 
 Copies are counted for streams of 4,000 and 1,000 tuples: those that the new layout names and the
 old one did not.
@@ -6,8 +8,11 @@ old one did not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from benchmarks.papers.figure import Figure, Made
 from benchmarks.papers.finding import Finding, spread_of
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, make_words
@@ -19,9 +24,9 @@ from joinengine.model.keys import U_ONE, Side
 LEFT, RIGHT = 4000, 1000
 
 
-def findings() -> list[Finding]:
-    """All statements on decisions."""
-    return [halving(), growing(), messages(), input_load()]
+def make(_: Callable[[str], None]) -> Made:
+    """Their statements on decisions."""
+    return Made([], [halving(), growing(), messages(), input_load()])
 
 
 def words(n: int, seed: int) -> Words:
@@ -129,3 +134,12 @@ def _held(layout: Grid, sizes: np.ndarray) -> Interval:
     held = np.vstack([np.full(16, sizes[0] / rows), np.full(16, sizes[1] / columns)])
     none = np.zeros((2, 0))
     return Interval(np.empty(0, np.uint64), none, none, np.zeros(16), held, held)
+
+
+FIGURE = Figure(
+    "002-matrices",
+    "Join-matrix (Elseidy et al., PVLDB 2014) and join-biclique (Lin et al., SIGMOD 2015)",
+    "Decisions alone; copies are counted for streams of 4,000 and 1,000 tuples",
+    0.5,
+    make,
+)
