@@ -46,7 +46,7 @@ def make(say: Callable[[str], None]) -> Made:
 
 
 FIGURE = Figure(
-    "001-03",
+    "001-3",
     "Frequency of the top five tickers in CT",
     f"a stand-in for CT with its 690,000 messages, 2,900 keys and p1; popularities change each "
     f"week by log-normal factors of deviation {DRIFT}, but that of the top ticker",

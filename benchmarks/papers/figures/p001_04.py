@@ -64,7 +64,7 @@ def make(say: Callable[[str], None]) -> Made:
 
 
 FIGURE = Figure(
-    "001-04",
+    "001-4",
     "Imbalance of local estimation, by workers and sources",
     f"{STAND_INS}; {MESSAGES:,} messages, W = 5, 10, 50, 100, S = 5, 10, 15, 20 (of the paper's "
     f"only 5 is legible), mean of {len(SEEDS)} draws of the hash functions",

@@ -69,7 +69,7 @@ def make(say: Callable[[str], None]) -> Made:
 
 
 FIGURE = Figure(
-    "001-05",
+    "001-5",
     "Imbalance through time",
     f"{STAND_INS}, CT with drift; {MESSAGES:,} messages, S = 5, W = 5, 10, 50, 100; a minute of "
     f"probing is as many messages as in the paper's data set",

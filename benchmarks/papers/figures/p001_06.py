@@ -78,7 +78,7 @@ def _apart(keys: Ints, sources: int) -> float:
 
 
 FIGURE = Figure(
-    "001-06",
+    "001-6",
     "Decisions that differ from a global oracle's",
     f"ZF with {KEYS:,} keys, W = 5, {MESSAGES:,} messages (10 M in the paper), mean of "
     f"{len(SEEDS)} draws of the hash functions",

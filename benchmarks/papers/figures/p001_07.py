@@ -90,7 +90,7 @@ def _findings(found: Mapping[tuple[int, int, float], float]) -> list[Finding]:
 
 
 FIGURE = Figure(
-    "001-07",
+    "001-7",
     "Imbalance over the skew of keys",
     f"ZF, {MESSAGES:,} messages (10 M in the paper), W = 5, 10, 50, 100, PKG, one "
     f"source, median of {len(DRAWS)} draws of the hash functions",

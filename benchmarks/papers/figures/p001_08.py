@@ -63,7 +63,7 @@ def make(say: Callable[[str], None]) -> Made:
 
 
 FIGURE = Figure(
-    "001-08",
+    "001-8",
     "Uniform and skewed splitting on the sources",
     f"edges like those of LJ ({STAND_INS}; the vertices that edges leave are Zipf's with z = 1), "
     f"{MESSAGES:,} edges, mean of {len(SEEDS)} draws of the hash functions",

@@ -48,7 +48,7 @@ def make(say: Callable[[str], None]) -> Made:
 
 
 FIGURE = Figure(
-    "001-09",
+    "001-9",
     "Imbalance over the number of choices",
     f"ZF with z = 1.2 and 10^6 keys, {MESSAGES:,} messages (10 M in the paper), one source, mean "
     f"of {len(SEEDS)} seeds",
