@@ -314,6 +314,16 @@ class OneInput:
         """Results come with the watermark that they are of."""
         return False
 
+    @property
+    def is_changelog(self) -> bool:
+        """Results stay."""
+        return False
+
+    @property
+    def until_us(self) -> int | None:
+        """No side is read first up to some time."""
+        return None
+
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """No run expires; tasks forget runs."""
         return state, 0
