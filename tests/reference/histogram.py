@@ -15,7 +15,7 @@ def in_bins(values: Sequence[float], most: int) -> Histogram:
     """The bins of finite values on the finest grid with at most `most` of them.
 
     >>> in_bins([1.0, 2.0, 3.0, 9.0], 2)
-    ((0.0, 8.0, 3), (8.0, 16.0, 1))
+    ((0.0, 4.0, 3), (8.0, 12.0, 1))
     """
     exponent = max((math.frexp(v)[1] - 53 for v in values if v), default=-1074)
     exponent = max(exponent, -1074)
