@@ -91,7 +91,7 @@ def by_duckdb(folder):
         select count(*) from (select "user", session, count(*) n from (
             select "user", sum(begins) over (partition by "user" order by ts) as session from (
                 select "user", ts, (coalesce(ts - lag(ts) over (partition by "user" order by ts)
-                    >= interval 5 minute, true))::int as begins from '{folder}/*.parquet'))
+                    > interval 5 minute, true))::int as begins from '{folder}/*.parquet'))
         group by all)
     """
     return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])

@@ -155,7 +155,7 @@ class Panes:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """A session of a group ends `gap` after its last tuple; a tuple at its end is outside.
+    """A session of a group ends `gap` after its last tuple; a tuple at its end goes on with it.
 
     A session that would end beyond 64-bit times does not exist.
     """
@@ -166,6 +166,11 @@ class Sessions:
     def pane_of(self, times: Times) -> Times:
         """(n,) event times -> the ends of the sessions that hold one such tuple alone."""
         return plus_held(times, self.gap_us)[0]
+
+    @staticmethod
+    def ended_by(watermark: float) -> int:
+        """The end of the last sessions with which no tuple from a watermark on can go on."""
+        return time_before(watermark if math.isinf(watermark) else math.ceil(watermark) - 1)
 
     def __str__(self) -> str:
         return f"sessions with gaps of {describe(self.gap_us)}"
@@ -230,9 +235,9 @@ def session_windows(
     idle_after: Duration | None = None,
     max_ahead: Duration | None = None,
 ) -> Windows:
-    """Sessions: stretches of event time in which a group has rows less than `gap` apart.
+    """Sessions: stretches of event time in which a group has rows at most `gap` apart.
 
-    A session ends `gap` after its last row. A row at this end begins the next session.
+    A session ends `gap` after its last row. A row at this end goes on with it, as in Spark.
     `time`, `delay`, `idle_after`, `max_ahead` and errors: as in `windows`.
 
     >>> print(session_windows("ts", gap="5 minutes").panes)

@@ -267,15 +267,15 @@ def _sums(grouping: Grouping, keys: Sequence[str]) -> str:
 def _parts(grouping: Grouping, source: str = "parts") -> str:
     """SQL for rows with panes; pieces of sessions get the edges of all that overlap with them.
 
-    A row begins a session if all rows of its group that begin before it have ended. (Rows that
-    begin together are in one session, and peers in the order of a window of SQL.)
+    A row begins a session if all rows of its group that begin earlier have ended before it does.
+    (Rows that begin together are in one session, and peers in the order of a window of SQL.)
     """
     if not isinstance(grouping.panes, Sessions):
         return source
     by = ", ".join(grouping.places)
     rows = f"partition by {by} order by {BEGINNING}" if by else f"order by {BEGINNING}"
     ended = f"max({PANE}) over ({rows} rows between unbounded preceding and 1 preceding)"
-    found = f"select *, {BEGINNING} >= coalesce({ended}, {BEGINNING}) as begins from {source}"
+    found = f"select *, coalesce({BEGINNING} > {ended}, true) as begins from {source}"
     first = f"max({BEGINNING}) filter (where begins) over ({rows})"
     found = f"select * replace ({first} as {BEGINNING}) from ({found})"
     last = f"max({PANE}) over (partition by {', '.join([*grouping.places, BEGINNING])})"

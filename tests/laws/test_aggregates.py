@@ -102,7 +102,7 @@ def in_sessions(tuples, gap):
         return []
     sql = f"""
         with starts as (
-            select *, t - lag(t) over w >= {gap} is not false as starts
+            select *, t - lag(t) over w > {gap} is not false as starts
             from (select k, v, t::hugeint as t from tuples) window w as (partition by k order by t)
         ), numbered as (
             select *, sum(starts::int) over (partition by k order by t) as number from starts

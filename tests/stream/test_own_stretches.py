@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from collections import Counter
 
-from joinengine import StreamAggregate, StreamJoin, equi, last, session_windows, within
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions
+
+from joinengine import (
+    StreamAggregate,
+    StreamJoin,
+    equi,
+    last,
+    parquet_stream,
+    session_windows,
+    within,
+)
 from tests.stream.cases import run, streams, tables
 from tests.stream.conftest import ended, oracle, same
 
@@ -26,7 +40,7 @@ def sessions_sql(source, by, gap_us, aggregates):
     return f"""
         with timed as (select *, epoch_us(i_ts) as t from {source}),
         begun as (
-            select *, t - lag(t) over w >= {gap_us} is not false as begins
+            select *, t - lag(t) over w > {gap_us} is not false as begins
             from timed window w as (partition by {by} order by t)
         ),
         numbered as (
@@ -53,9 +67,35 @@ def test_sessions_leave_when_they_are_over(spark, folders, tmp_path):
     run(counted, tmp_path)
     source = tables(folders)[1]
     sessions = sessions_sql(source, "buyer, sold", 1_500_000, AGGREGATES)
-    over = f"from ({sessions}) where window_end <= (select max(i_ts) from {source})"
+    over = f"from ({sessions}) where window_end < (select max(i_ts) from {source})"
     assert oracle(sessions).total() > oracle(over).total() > 10
     same(tmp_path / "out", over)
+
+
+def test_sessions_are_those_of_spark(spark, tmp_path):
+    """Rows exactly a gap apart, too: many are, as all times are whole gaps and halves."""
+    rng = np.random.default_rng(3)
+    halves = np.sort(rng.integers(0, 400, 120))
+    stamps = pa.array(halves * 2_500_000).cast(pa.timestamp("us", "UTC"))
+    clicks = pa.table({"user": rng.integers(0, 6, len(halves)), "ts": stamps})
+    (tmp_path / "in").mkdir()
+    pq.write_table(clicks, tmp_path / "in" / "clicks.parquet")
+    counted = StreamAggregate(
+        parquet_stream(spark, str(tmp_path / "in"), rows_per_interval=20),
+        by="user",
+        aggregates={"n": "count(*)"},
+        window=session_windows("ts", gap="5 seconds", delay="0 s"),
+        instances=3,
+    )
+    run(counted, tmp_path)
+    whole = spark.read.parquet(str(tmp_path / "in"))
+    window = functions.session_window("ts", "5 seconds").alias("w")
+    wanted = whole.groupBy("user", window).count().select("user", "count", "w.*")
+    newest = whole.agg(functions.max("ts")).first()[0]
+    over = Counter(tuple(row) for row in wanted.collect() if row["end"] < newest)
+    assert len(over) > 20
+    shown = spark.read.parquet(str(tmp_path / "out"))
+    assert Counter(map(tuple, shown.collect())) == over
 
 
 def running_sql(source, by, rows, aggregates, time, ties):

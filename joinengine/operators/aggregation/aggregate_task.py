@@ -32,7 +32,7 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between, sort_order
 from joinengine.kernels.watch_numbers import in_order, word_of_time
-from joinengine.model.aggregation import BEGINNING, PANE, Last, Panes, Sessions, Stage, time_before
+from joinengine.model.aggregation import BEGINNING, PANE, Last, Panes, Sessions, Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END
 from joinengine.model.windows import INT_MAX, INT_MIN
@@ -203,7 +203,7 @@ class _Worker:
 
     def _close_sessions(self, instance: int, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Show the sessions that are over; the pieces of the others."""
-        until = time_before(self._task.header.watermark)
+        until = Sessions.ended_by(self._task.header.watermark)
         if not any(one.run.min_time is not None and one.run.min_time <= until for one in spine):
             return list(spine)
         grouping, schema = self._spec.grouping, self._spec.schemas[0]
@@ -261,7 +261,7 @@ def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
         assert run.min_time is not None
         assert run.max_time is not None
         if isinstance(panes, Sessions):
-            ends.append(run.min_time)
+            ends.append(run.min_time + 1)  # a tuple at its end would go on with a session
             continue
         if panes.given:
             after = run.min_time if run.min_time > closed else run.max_time
