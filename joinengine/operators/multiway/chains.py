@@ -47,7 +47,7 @@ def with_multiway(
     chains = dict[int, _Chain]()
     for operator, choice in zip(query.operators, choices, strict=True):
         if operator.index not in apart and (alone := _as_chain(operator, choice)):
-            chains[operator.index] = _longest(alone, chains, query)
+            chains[operator.index] = _longest(alone, chains)
     used = {one for chain in chains.values() for one in chain.joins[:-1]}
     made = {
         number: chain
@@ -144,13 +144,13 @@ def _is_plain(join: Join) -> bool:
     return near and isinstance(join.condition, Equi)
 
 
-def _longest(alone: _Chain, chains: Mapping[int, _Chain], query: QuerySpec) -> _Chain:
-    """A chain of one, with the chains that its join reads, as far as they fit."""
+def _longest(alone: _Chain, chains: Mapping[int, _Chain]) -> _Chain:
+    """A chain of one, with the chains that its join alone reads, as far as they fit."""
     found = alone
     for side in reversed(PAIR):  # so that left streams keep their places
         source = alone.streams[side].source
         before = chains.get(source.operator) if isinstance(source, FromOperator) else None
-        if before is not None and len(query.readers_of(source)) == 1:
+        if before is not None:
             found = _with(found, side, before) or found
     return found
 
