@@ -229,3 +229,21 @@ def test_each_stream_is_stored_once_and_nothing_in_between(tmp_path):
         states[multiway] = sum(one.state_rows for one in query.records[-1].joins)
         assert sum(query.output().values()) == 20**3
     assert states == {True: 60, False: 60 + 400}
+
+
+def test_a_tuple_is_kept_as_long_as_the_bounds_add_up_to(tmp_path):
+    """The first tuple may be 90 + 120 before the third; the watermark is 150 when that comes."""
+    batches = [
+        ([(1, 0, 0)], [], []),
+        ([], [(1, 1, 90)], []),
+        ([(2, 2, 150)], [(2, 3, 150)], [(2, 4, 150)]),
+        ([], [], [(1, 5, 180)]),
+        ([(2, 6, 400)], [(2, 7, 400)], [(2, 8, 400)]),
+        ([(3, 9, 500)], [(3, 10, 400)], [(3, 11, 400)]),
+    ]
+    query, _ = played(tmp_path, chained("hash", windowed=True, after=[0, 0, 1]), batches)
+    values = {row[1::3] for row in query.output()}
+    assert values == {(0, 1, 5), (2, 3, 4), (6, 7, 8)}
+    held = [record.joins[0].state_rows for record in query.records]
+    assert held[3] == 6
+    assert held[5] < 9, "those of the first key have left"
