@@ -55,7 +55,7 @@ def start(name, joined, writer):
 def count(frame, batch):
     frame.count()
 
-chain = StreamJoin(both, third, on="key", instances=2)
+chain = StreamJoin(both, third, on="key", instances=2, multiway=False)
 start("chain", chain, chain.writeStream.format("noop").queryName("three"))
 start("files", both, both.writeStream.format("parquet").option("compactEvery", 2).queryName("f"))
 said["id"] = start("mine", both, both.writeStream.foreachBatch(count))
