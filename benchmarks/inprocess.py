@@ -70,12 +70,12 @@ def run(
         runner.observe(records.append)
         runner.recover()
         for number, frame in enumerate(batches):
-            dealt = [_dealt(frame, router) for router in range(ROUTERS)]
+            dealt = [dealt_to(frame, router) for router in range(ROUTERS)]
             runner.take(dealt, Handed("", number, ""), dict)
     return records
 
 
-def _dealt(frame: Frame, router: int) -> list[tuple[int, pa.RecordBatch]]:
+def dealt_to(frame: Frame, router: int) -> list[tuple[int, pa.RecordBatch]]:
     """The tuples of one route task, by source."""
     found = list[tuple[int, pa.RecordBatch]]()
     for source, batch in enumerate(frame):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from benchmarks.inprocess import Frame
+from benchmarks.inprocess import ROUTERS, Frame, dealt_to
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
@@ -33,8 +33,6 @@ from tests.harness import InlineJobs
 
 #: Where the clock begins, in seconds since the epoch.
 _BEGIN_S = 1_700_000_000.0
-#: Route tasks that a batch is dealt to. Their work is not counted: the papers' nodes are joins'.
-ROUTERS = 2
 
 
 class Clock(Machine):
@@ -149,18 +147,9 @@ def run_on(
         runner.recover()
         for number, frame in enumerate(frames):
             runner.take(
-                [_dealt(frame, router) for router in range(ROUTERS)], Handed("", number, ""), dict
+                [dealt_to(frame, router) for router in range(ROUTERS)], Handed("", number, ""), dict
             )
     return records
-
-
-def _dealt(frame: Frame, router: int) -> list[tuple[int, pa.RecordBatch]]:
-    """The tuples of one route task, by source."""
-    found = list[tuple[int, pa.RecordBatch]]()
-    for source, batch in enumerate(frame):
-        start, end = (batch.num_rows * number // ROUTERS for number in (router, router + 1))
-        found.append((source, batch.slice(start, end - start)))
-    return found
 
 
 def recorded_frames(recorded: RecordedStream, tables: Sequence[str], batches: int) -> list[Frame]:

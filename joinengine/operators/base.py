@@ -291,11 +291,8 @@ class Operator(Protocol):
         """(rows, bytes) of the state at its fullest, if tuples come as they did; None: unknown."""
 
 
-class OneInput:
-    """The common answers of operators with one input: no watchers, no expiry, no batch due.
-
-    They suit an operator whose results leave the query, and whose state follows its layout at once.
-    """
+class Unwatched:
+    """The common answers of operators without watchers: state follows the layout, no batch is due."""
 
     __slots__ = ()
 
@@ -324,10 +321,6 @@ class OneInput:
         """No side is read first up to some time."""
         return None
 
-    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """No run expires; tasks forget runs."""
-        return state, 0
-
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """No batch is due before tuples come."""
         return False
@@ -340,13 +333,21 @@ class OneInput:
         """Results do not keep the event time of the tuples that made them."""
         return None
 
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """Unknown."""
+        return None
+
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """No run expires; tasks forget runs."""
+        return state, 0
+
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
         """No operator reads the results, so no bound is needed."""
         return None
 
-    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """Unknown."""
-        return None
+
+#: What an operator with one input inherits from, if its results leave the query.
+OneInput = Unwatched
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from joinengine.model.keys import Side
 from joinengine.operators.base import OneInput, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in
-from joinengine.operators.spines import Spines
+from joinengine.operators.spines import spines_of
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun
 from joinengine.state.upkeep import Shelf
@@ -131,9 +131,7 @@ class Recent:
         self._watermark = task.header.watermark
         self._reader = desk.reader(task.blocks[Side.LEFT])
         self._keeper = desk.keeper(shelf, version=task.stored.versions[0])
-        memory = task.memory_bytes // 4
-        hosted, timed = task.header.hosted, desk.timed
-        self._spines = Spines(task.stored, self._keeper, hosted, memory, None, timed)
+        self._spines = spines_of(task, self._keeper, shelf, desk)
 
     def work_at(self, instance: int) -> None:
         """Store arrived tuples, judge due ones, forget those that no later tuple needs."""

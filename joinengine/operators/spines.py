@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,11 @@ from joinengine.routing.routes import BACKUP, STORE
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import Layouts, OperatorState
 from joinengine.state.run import OpenRun, Place, Run, Spread
+from joinengine.state.upkeep import Shelf
+
+if TYPE_CHECKING:
+    from joinengine.operators.base import OperatorTask
+    from joinengine.operators.desk import Desk
 
 #: Charges the time inside to a part of a task's work.
 Timer = Callable[[str], AbstractContextManager[None]]
@@ -256,3 +261,10 @@ class Spines:
             for run in (run for run in runs if run.version == newest):
                 words = refill.lower, refill.upper
                 yield from self._keeper.recover(refill.instance, run, words, backed)
+
+
+def spines_of(task: OperatorTask, keeper: Keeper, shelf: Shelf, desk: Desk) -> Spines:
+    """The state of a task's instances on a shelf, after the moves of the last plan."""
+    memory, hosted = task.memory_bytes // 4, task.header.hosted
+    with desk.timed("move"):
+        return Spines(task.stored, keeper, hosted, memory, shelf.span_us, desk.timed)

@@ -134,12 +134,18 @@ class DeltaTarget(TableTarget):
         told_by = {"joinengineQuery": self.query, "joinengineBatch": str(newest)}
         transaction = delta.Transaction(app_id=self.query, version=newest)
         properties = delta.CommitProperties(told_by, app_transactions=[transaction])
-        try:
+        with self._committing(newest):
             table.create_write_transaction(
                 *(actions, "append", table.schema(), table.metadata().partition_columns),
                 commit_properties=properties,
             )
-        except delta.exceptions.CommitFailedError as error:
+
+    @contextmanager
+    def _committing(self, newest: int) -> Iterator[None]:
+        """What the package says of a commit of batch `newest`, as errors of ours."""
+        try:
+            yield
+        except library().exceptions.CommitFailedError as error:
             raise ShutOut(
                 f"delta: {self.name} refused batch {newest} because of a commit of another writer "
                 f"({reason_of(error)}); nothing is lost: start the query again"

@@ -28,7 +28,6 @@ from joinengine.results.netting import DELETE, INSERT, OP, UPDATE, KeyConflict, 
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import reason_of
 from joinengine.results.table_sinks import staging_of
-from joinengine.results.token_sinks import OutcomeUnknown, ShutOut
 from joinengine.world.storage import verify
 
 
@@ -89,18 +88,8 @@ class DeltaMergeTarget(DeltaTarget):
         merger = merger.when_matched_update(told, f"net.{OP} = '{UPDATE}'")
         merger = merger.when_matched_delete(f"net.{OP} = '{DELETE}'")
         merger = merger.when_not_matched_insert(told, f"net.{OP} = '{INSERT}'")
-        try:
+        with self._committing(newest):
             merger.execute()
-        except delta.exceptions.CommitFailedError as error:
-            raise ShutOut(
-                f"delta: {self.name} refused batch {newest} because of a commit of another writer "
-                f"({reason_of(error)}); nothing is lost: start the query again"
-            ) from None
-        except Exception as error:
-            raise OutcomeUnknown(
-                f"delta: {self.name} did not take batch {newest} ({reason_of(error)}); nothing is "
-                "lost: mend the cause, and start the query again"
-            ) from error
 
 
 def check_merge(place: str, schema: pa.Schema, keys: Sequence[str]) -> None:

@@ -247,3 +247,25 @@ def test_a_tuple_is_kept_as_long_as_the_bounds_add_up_to(tmp_path):
     held = [record.joins[0].state_rows for record in query.records]
     assert held[3] == 6
     assert held[5] < 9, "those of the first key have left"
+
+
+def test_only_what_is_near_in_time_is_gathered(tmp_path, monkeypatch):
+    """A tuple of a key with much state looks at the times of all, and at the rest of few."""
+    taken, gathered = [], partners.gathered
+
+    def watched(*arguments):
+        taken.append(len(gathered(*arguments).of_key))
+        return gathered(*arguments)
+
+    monkeypatch.setattr(multiway_task, "gathered", watched)
+    batches = [
+        ([(1, i, 10 * i) for i in range(20)], [(1, i, 10 * i) for i in range(20)], [(1, 0, 0)]),
+        ([], [], [(1, 1, 200)]),
+    ]
+    query = Query(tmp_path, chained("hash", windowed=True, after=[0, 0, 0]), "hash")
+    query.run_tuples(0, batches[0], None)
+    taken.clear()
+    query.run_tuples(1, batches[1], None)
+    assert taken == [12, 18]  # s0 from 80 on, and s1 from 60 before that
+    wanted = combinations(batches, 3, windowed=True, after=[0, 0, 0])
+    assert query.output() == wanted

@@ -28,9 +28,8 @@ from joinengine import StreamAggregate
 from joinengine.lab.queries.learning import (
     EDGES,
     check_whole,
-    merge_every,
     partial_results,
-    whole_stream,
+    settings,
 )
 from joinengine.lab.queries.named_query import Conclusion, Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
@@ -87,11 +86,7 @@ class DecisionTree(Query):
             table_stream(spark, recorded, "messages"),
             by=["attribute", "class", "leaf"],
             aggregates={"spread": f"histogram(value, {options.own('bins')})"},
-            window=whole_stream("m_ts", options),
-            layout=options.layout,
-            instances=options.instances,
-            aggregators=options.aggregators,
-            merge_every=merge_every(options),
+            **settings("m_ts", options),
         )
 
     @override

@@ -13,7 +13,6 @@ from typing import Any
 from joinengine import windows
 from joinengine.lab.queries.named_query import Options
 from joinengine.lab.tpch.stream import EPOCH_US
-from joinengine.model.aggregation import Windows
 from joinengine.model.errors import InvalidRequest
 
 #: The window [0, SIZE_US) holds every generated stream.
@@ -24,11 +23,6 @@ EDGES = f"make_timestamptz(0) as window_start, make_timestamptz({SIZE_US}) as wi
 AT_THE_END = 1_000_000
 
 
-def whole_stream(time: str, options: Options) -> Windows:
-    """The one window."""
-    return windows(time, f"{SIZE_US} us", delay=f"{options.disorder_us} us")
-
-
 def check_whole(name: str, options: Options) -> None:
     """Raise InvalidRequest for a window, which a query that learns does not have."""
     if options.window_us is not None:
@@ -37,9 +31,15 @@ def check_whole(name: str, options: Options) -> None:
         )
 
 
-def merge_every(options: Options) -> int:
-    """After how many batches partial results are merged."""
-    return AT_THE_END if options.merge_every is None else options.merge_every
+def settings(time: str, options: Options) -> dict[str, Any]:
+    """The settings of the aggregation: one window, and partial results that are kept."""
+    return {
+        "window": windows(time, f"{SIZE_US} us", delay=f"{options.disorder_us} us"),
+        "layout": options.layout,
+        "instances": options.instances,
+        "aggregators": options.aggregators,
+        "merge_every": AT_THE_END if options.merge_every is None else options.merge_every,
+    }
 
 
 def partial_results(report: dict[str, Any]) -> int:

@@ -24,9 +24,8 @@ from joinengine import StreamAggregate
 from joinengine.lab.queries.learning import (
     EDGES,
     check_whole,
-    merge_every,
     partial_results,
-    whole_stream,
+    settings,
 )
 from joinengine.lab.queries.named_query import Conclusion, Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
@@ -67,11 +66,7 @@ class NaiveBayes(Query):
                 f"class_{one}": f"count(case when class = {one} then 1 end)"
                 for one in range(options.own("classes"))
             },
-            window=whole_stream("w_ts", options),
-            layout=options.layout,
-            instances=options.instances,
-            aggregators=options.aggregators,
-            merge_every=merge_every(options),
+            **settings("w_ts", options),
         )
 
     @override

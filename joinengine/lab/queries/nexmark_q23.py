@@ -5,7 +5,7 @@
            category, A.extra
     FROM bid B JOIN person P ON P.id = B.bidder JOIN auction A ON A.seller = B.bidder
 
-Two joins in a chain, over the full history. Nothing is left out.
+Two joins on one key, which become one operator, over the full history. Nothing is left out.
 Source: nexmark/nexmark, query 23.
 """
 
@@ -29,7 +29,7 @@ class NexmarkQ23(Nexmark):
     """bid join person join auction, all on the bidder."""
 
     name = "nexmark-q23"
-    summary = "bids joined with their bidders, and with the auctions that these sell: a chain"
+    summary = "bids joined with their bidders, and with the auctions that these sell, on one key"
     source = "Nexmark, query 23; generated"
     tables = ("bid", "person", "auction")
 

@@ -24,27 +24,15 @@ from joinengine.model.texts import condition_text
 from joinengine.operators.accounts import join_account
 from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
 from joinengine.operators.asof.asof_task import join_as_of
-from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
+from joinengine.operators.base import Operator, OperatorTask, Order, Unwatched
 from joinengine.operators.desk import Desk
-from joinengine.operators.timing import Flow, Limit, Upstream, late_text, limit_of_side
+from joinengine.operators.timing import Flow, late_text
 from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class AsOfJoin(AsOfSpec, Operator):
+class AsOfJoin(AsOfSpec, Unwatched, Operator):
     """An as-of join of two inputs; see AsOfSpec for its facts."""
-
-    @property
-    @override
-    def policy(self) -> LayoutPolicy:
-        """Layouts under which a left tuple meets all right tuples of its key; state follows."""
-        return LayoutPolicy()
-
-    @property
-    @override
-    def watched(self) -> tuple[Side, ...]:
-        """None: the home of a left tuple knows whether it has a partner."""
-        return ()
 
     @property
     @override
@@ -93,11 +81,6 @@ class AsOfJoin(AsOfSpec, Operator):
             run.side is Side.LEFT and run.min_time is not None and run.min_time < watermark
             for run in state.shelves.state.values()
         )
-
-    @override
-    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """The limit of the side's source or of the operator before it."""
-        return limit_of_side(self, side, newest, upstream)
 
     @override
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
@@ -180,8 +163,3 @@ class AsOfJoin(AsOfSpec, Operator):
             return newest
         far = int(AsOfShelf(self).last_needed(Side.RIGHT, np.array([0]))[0])
         return f"{newest}, until the watermark has passed {time} + {describe(far)}"
-
-    @override
-    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """Unknown: it follows the number of keys."""
-        return None

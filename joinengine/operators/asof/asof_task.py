@@ -46,7 +46,7 @@ from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in
-from joinengine.operators.spines import Spines
+from joinengine.operators.spines import spines_of
 from joinengine.predicates.theta import passes
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
@@ -106,11 +106,7 @@ class _Worker:
         self._readers = [desk.reader(blocks) for blocks in task.blocks]
         version = task.stored.versions[0]
         self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
-        memory, hosted = task.memory_bytes // 4, task.header.hosted
-        with desk.timed("move"):
-            self._spines = Spines(
-                task.stored, self._keeper, hosted, memory, self._shelf.span_us, desk.timed
-            )
+        self._spines = spines_of(task, self._keeper, self._shelf, desk)
         self._done = list[Done]()
 
     def work(self, instance: int) -> None:

@@ -17,36 +17,18 @@ from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.texts import condition_text
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
+from joinengine.operators.base import Operator, OperatorTask, Order, Unwatched
 from joinengine.operators.desk import Desk
 from joinengine.operators.multiway.multiway_spec import MultiwaySpec
 from joinengine.operators.multiway.multiway_task import join_all
 from joinengine.operators.multiway.nearness import Nearness
-from joinengine.operators.timing import Flow, Limit, Upstream, late_text, limit_of_side
+from joinengine.operators.timing import Flow, late_text
 from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class MultiwayJoin(MultiwaySpec, Operator):
+class MultiwayJoin(MultiwaySpec, Unwatched, Operator):
     """A join of several streams on one key; see MultiwaySpec for its facts."""
-
-    @property
-    @override
-    def policy(self) -> LayoutPolicy:
-        """Layouts under which a left tuple meets all others of its key; state follows."""
-        return LayoutPolicy()
-
-    @property
-    @override
-    def watched(self) -> tuple[Side, ...]:
-        """None: the join is an inner one."""
-        return ()
-
-    @property
-    @override
-    def lags(self) -> bool:
-        """A result comes with the last of its tuples."""
-        return False
 
     @property
     @override
@@ -77,21 +59,6 @@ class MultiwayJoin(MultiwaySpec, Operator):
                 or run.max_time + nearness.last_needed_us(run.side) >= watermark
             )
         )
-
-    @override
-    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """No batch is due before tuples come."""
-        return False
-
-    @override
-    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """The limit of the side's source or of the operator before it."""
-        return limit_of_side(self, side, newest, upstream)
-
-    @override
-    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """Results do not come in the order of one side."""
-        return None
 
     @override
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
@@ -144,8 +111,3 @@ class MultiwayJoin(MultiwaySpec, Operator):
         return (
             f"{name}: a row is kept until the watermark passes {time} {sign} {describe(abs(reach))}"
         )
-
-    @override
-    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """Unknown: tuples are counted as of a pair of sides."""
-        return None

@@ -35,7 +35,7 @@ from joinengine.operators.multiway.partners import (
     found_in,
     gathered,
 )
-from joinengine.operators.spines import Spines
+from joinengine.operators.spines import spines_of
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
 
@@ -67,11 +67,7 @@ class _Worker:
         self._readers = [desk.reader(some) for some in task.blocks]
         version = task.stored.versions[0]
         self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
-        memory, hosted = task.memory_bytes // 4, task.header.hosted
-        with desk.timed("move"):
-            self._spines = Spines(
-                task.stored, self._keeper, hosted, memory, self._shelf.span_us, desk.timed
-            )
+        self._spines = spines_of(task, self._keeper, self._shelf, desk)
 
     def work(self, instance: int) -> None:
         """The batch at one instance."""
@@ -129,10 +125,11 @@ class _Worker:
         for some in _portions(np.sum([one.counts for one in found.values()], axis=0)):
             keys = meeting[some]
             with self._desk.timed("probe"):
-                stored = {
-                    other: gathered(self._spec, other, one, some) for other, one in found.items()
-                }
                 ours = self._of_keys(side, arrived, needles, keys)
+                stored = {
+                    other: gathered(self._spec, other, one, some, self._between(side, ours, other))
+                    for other, one in found.items()
+                }
             for combining in apart(self._spec, side, ours, stored, len(keys)):
                 self._show(side, combining)
                 candidates[keys] += combining.candidates
@@ -147,6 +144,12 @@ class _Worker:
         columns = arrived.columns.take(pa.array(expand_ranges(needles.starts[keys], counts)))
         of_key = np.repeat(np.arange(len(keys)), counts)
         return Tuples(of_key, columns, self._shelf.times(side, columns))
+
+    def _between(self, side: Side, ours: Tuples, other: Side) -> tuple[int, int] | None:
+        """The times at which tuples of `other` may be near to arrived ones; None: any."""
+        if ours.times is None or self._spec.nearness is None:
+            return None
+        return self._spec.nearness.between(side, ours.times, other)
 
     def _show(self, side: Side, combining: Combining) -> None:
         """Results: the columns of each combination."""

@@ -83,6 +83,11 @@ class Nearness:
             first, last = np.maximum(first, earliest), np.minimum(last, latest)
         return first, last
 
+    def between(self, side: Side, times: Times, other: Side) -> tuple[int, int]:
+        """The first and the last time at which a tuple of `other` is near to any of `times`."""
+        first, last = self.near({side: times}, other)
+        return int(first.min()), int(last.max())
+
     def lag_us(self, sides: Collection[Side]) -> int:
         """How far the latest time of `sides` in a result may lag behind the watermark.
 

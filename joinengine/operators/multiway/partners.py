@@ -79,8 +79,13 @@ class Tuples(NamedTuple):
         return self if some.all() else self.take(np.flatnonzero(some))
 
 
-def gathered(spec: MultiwaySpec, side: Side, found: Found, keys: slice) -> Tuples:
-    """The tuples of the keys at the places `keys`, by key and time."""
+def gathered(
+    spec: MultiwaySpec, side: Side, found: Found, keys: slice, between: tuple[int, int] | None
+) -> Tuples:
+    """The tuples of the keys at the places `keys`, by key and time.
+
+    `between`: those alone that have a time from the first to the last of these; None: all.
+    """
     shelf, parts = MultiwayShelf(spec), list[pa.RecordBatch]()
     of_keys = [np.empty(0, np.int64)]
     for one, (places, lower, counts) in zip(found.runs, found.hits, strict=True):
@@ -88,8 +93,14 @@ def gathered(spec: MultiwaySpec, side: Side, found: Found, keys: slice) -> Tuple
         ranks = expand_ranges(lower[start:stop], counts[start:stop])
         if len(ranks):
             rows = ranks if one.gone is None else live_rows(one.gone, ranks)
+            of_key = np.repeat(places[start:stop] - keys.start, counts[start:stop])
+            if between is not None:
+                times = shelf.times(side, one.columns.select(spec.times(side)).take(pa.array(rows)))
+                assert times is not None
+                near = (times >= between[0]) & (times <= between[1])
+                rows, of_key = rows[near], of_key[near]
             parts.append(one.columns.take(pa.array(rows)))
-            of_keys.append(np.repeat(places[start:stop] - keys.start, counts[start:stop]))
+            of_keys.append(of_key)
     columns = (
         pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], spec.carried[side])
     )
