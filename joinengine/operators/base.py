@@ -292,7 +292,7 @@ class Operator(Protocol):
 
 
 class Unwatched:
-    """The common answers of operators without watchers: state follows the layout, no batch is due."""
+    """Common answers of operators without watchers: state follows the layout, no batch is due."""
 
     __slots__ = ()
 
