@@ -13,14 +13,12 @@ has its result when its own ends: so its mean latency is half of the one and all
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import override
 
 from benchmarks import inprocess
 from joinengine import equi, within
@@ -32,7 +30,6 @@ from joinengine.lab.tpch.stream import EPOCH_US
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.state.wished import Relayout
-from joinengine.world.world import Machine
 from tests.harness import two_way
 
 #: Seconds of work for a tuple.
@@ -40,14 +37,6 @@ WORK_S = 1e-3
 #: Event time of an interval.
 INTERVAL_US = 10_000_000
 _TIME = pa.timestamp("us", "UTC")
-
-
-class OnProcessor(Machine):
-    """The machine, with a timer that stands still while other programs have the processor."""
-
-    @override
-    def timer_s(self) -> float:
-        return time.process_time()
 
 
 class Tick(NamedTuple):
@@ -92,7 +81,7 @@ def run(
     schedule = {batch: (Relayout(instances=n),) for batch, n in (resizes or {}).items()}
     settings = Settings(load=Load.TUPLES, schedule=schedule)
     records = inprocess.run(
-        query, choice, frames, settings=settings, tables=tables, world=OnProcessor()
+        query, choice, frames, settings=settings, tables=tables, world=inprocess.OnProcessor()
     )
     rows = [frame[0].num_rows for frame in frames]
     return ran(

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from joinengine.balancing.hosting import at_instances, over_tasks
 from joinengine.balancing.levelling import in_turn
 from joinengine.balancing.loads import Loads, fixed_now
 from joinengine.balancing.mnrt import plan_mnrt
@@ -36,8 +37,6 @@ from joinengine.routing.table import RoutingTable
 CLOSE = 0.02
 #: The cells of a grid cannot have uneven shares: a grid must do so much less work than others.
 UNEVEN = 1.05
-#: So much more work a task may have that its instances are as busy as each other.
-EVENNESS = 1.1
 #: A divided key keeps its mode unless another ends lower, or works less, by this factor.
 KEPT = 1.2
 #: A divided key is not heavy any more if its load is below this part of what divides it.
@@ -121,16 +120,10 @@ def choose_way(
 
     Also the load of the key at all homes then. What is below `limit` (UL) is low enough.
     """
-    n, hosts = loads.n_instances, loads.hosts or loads.n_instances
-    ways = ways_over(n)
+    ways = ways_over(loads.n_instances)
     each, total = costs_of(loads, key, ways)
-    homes = np.maximum(ways.rows, 1) * ways.columns
-    # Instances of one task work one after another, so that more homes may be more work for it.
-    a_task = np.maximum(each * np.ceil(homes / hosts), (others + total) / hosts)
-    if loads.left_only:
-        a_task = np.where(ways.columns == 1, a_task, np.inf)
-    allowed = a_task <= a_task.min() * EVENNESS
-    top = np.maximum(np.maximum(each, (others + total) / n), limit)
+    allowed = ways.columns == 1 if loads.left_only else np.ones(len(each), bool)
+    top = np.maximum(np.maximum(each, (others + total) / loads.n_instances), limit)
     grid = (ways.rows > 1) & (ways.columns > 1)
     weighed = np.where(grid, total * UNEVEN, total)
     best = _best(top, weighed, allowed)
@@ -150,22 +143,32 @@ def _best(top: Floats, total: Floats, among: Bools) -> int:
 
 
 def divide(
-    table: RoutingTable, loads: Loads, imbalance: float, stay: Collection[int] = ()
+    table: RoutingTable,
+    loads: Loads,
+    imbalance: float,
+    stay: Collection[int] = (),
+    *,
+    by_task: bool = False,
 ) -> RoutingTable:
     """The table in which heavy keys are divided the cheapest way, and the others placed by MNRT.
 
-    Keys of `stay` (key numbers) lie as they do.
+    Keys of `stay` (key numbers) lie as they do. `by_task`: tasks are levelled, not instances.
     """
-    limit = (1 + imbalance) * float(loads.per_instance().mean())
+    places = loads.hosts if by_task else loads.n_instances
+    limit = (1 + imbalance) * float(loads.per_instance().sum()) / places
     loads = _without(loads, _at_homes(table, loads, stay))
-    shapes = _shapes(table, loads, limit)
+    shapes = _shapes(table, over_tasks(loads) if by_task else loads, limit)
     ready = _as_shaped(loads, shapes)
     grids = {key: shape for key, shape in shapes.items() if shape.is_grid}
     laid = _laid_out(table, ready, grids)
     cells = {
         key: dict.fromkeys(homes, _of_cell(ready, key, grids[key])) for key, homes in laid.items()
     }
-    changed = plan_mnrt(_without(ready, cells), imbalance)
+    others = _without(ready, cells)
+    if by_task:
+        changed = at_instances(plan_mnrt(over_tasks(others), imbalance), others)
+    else:
+        changed = plan_mnrt(others, imbalance)
     changed = {key: new for key, new in changed.items() if key not in grids and key not in stay}
     for key in shapes.keys() - grids.keys() - changed.keys():
         present = table.placements.get(int(loads.hashes[key]))

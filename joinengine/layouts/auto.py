@@ -4,12 +4,12 @@ Why: no single layout is best for every stream, nor for every key of one. What i
 what tuples, pairs and results of a key cost, which is measured anyway.
 
 How: heavy keys are divided the way that costs least (`balancing.dividing`), others moved by MNRT's
-planner. A plan is taken if the busiest instance then has less by more than noise, and if that pays
-back the tuples that move before the loads are expected to change again. What is declined is told
+planner. A plan is taken if the busiest task then has less by more than noise, and if that pays back
+the tuples that move before the loads are expected to change again. What is declined is told
 with what it would have cost. Reports are light while loads are level, so that even streams cost
 little more than under `hash`.
 
-Law: functions of the layout and of the history. No plan raises the greatest load.
+Law: functions of the layout and of the history. No plan raises the greatest load of a task.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing.dividing import divide, gather, resting
+from joinengine.balancing.hosting import has_several
 from joinengine.balancing.llfd import ROUNDING
 from joinengine.balancing.loads import Loads, agreeing, alike, expected_life
 from joinengine.balancing.mnrt import plan_mnrt
@@ -46,6 +47,8 @@ from joinengine.routing.table import RoutingTable
 TURN_PART = 1.0
 #: An instance need not be relieved of less than this part of what a task works.
 TASK_PART = 0.1
+#: So much more work tasks may have that their instances are as busy as each other.
+EVENNESS = 1.05
 #: A key is left where it is if its load is below this part of what an instance has as a mean:
 #: thousands of such keys would have to move to relieve one instance.
 LIGHT = 0.01
@@ -167,26 +170,28 @@ class Auto(Dividing):
         tolerance = self._tolerance(loads, before)
         counted = Counted(loads, recent[-1], (1 + tolerance) * float(before.mean()))
         due = self._is_due(loads, before)
-        wanted = self._wanted(table, history, counted, tolerance if due else None)
+        wanted = self._wanted(layout, history, counted, tolerance if due else None)
         if wanted.placements == table.placements:
             return None
         cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
 
+        before = _by_task(loads, before)
+
         def plan_of(wanted: RoutingTable) -> tuple[Plan, Floats]:
-            after = self.gather(base, wanted, recent).per_instance()
+            after = _by_task(loads, self.gather(base, wanted, recent).per_instance())
             return plan_to(layout, wanted, cause, (before, after), counted), after
 
         plan, after = plan_of(wanted)
         part = self._affordable(layout, wanted, before, counted)
         if part is not None:
             smaller, level = plan_of(part)
-            # A part of the changes may do next to nothing for the busiest instance.
+            # A part of the changes may do next to nothing for the busiest task.
             half = _rows(smaller) / _rows(plan) / 2
             if before.max() - level.max() >= half * (before.max() - after.max()):
                 plan, after = smaller, level
         if after.max() > before.max() * (1 + ROUNDING):
             return None
-        gain = self._gain(_of_tasks(loads, before), _of_tasks(loads, after), due=due)
+        gain = self._gain(before + loads.turn, after + loads.turn, due=due)
         gain -= _listing(table, loads) if due else 0.0
         cost = self.payback * loads.row * _rows(plan) / _readers(loads, plan.moves)
         told = sum(bool(one.stored.any()) for one in recent)
@@ -199,17 +204,28 @@ class Auto(Dividing):
 
     def _wanted(
         self,
-        table: RoutingTable,
+        layout: KeyBased,
         history: Sequence[Interval],
         counted: Counted,
         tolerance: float | None,
     ) -> RoutingTable:
-        """The table that would be best, whether or not it pays; `tolerance` None: none is due."""
-        loads, limit = counted.loads, counted.limit
+        """The table that would be best, whether or not it pays; `tolerance` None: none is due.
+
+        Where tasks host several instances, these are levelled, too, if it costs next to nothing.
+        """
+        table, loads, limit = layout.table, counted.loads, counted.limit
         stay, cold = resting(table, loads, history, limit)
         if tolerance is None:
             return gather(table, loads, limit, cold)
-        return divide(table, loads, tolerance, stay)
+        even = divide(table, loads, tolerance, stay)
+        if not has_several(loads):
+            return even
+        tables = (divide(table, loads, self.imbalance, stay, by_task=True), even)
+        recent = alike(agreeing(history))
+        levels = (self.gather(layout.base, one, recent).per_instance() for one in tables)
+        few, all_ = (_of_tasks(loads, level) for level in levels)
+        cheap = all_.max() <= EVENNESS * few.max() and all_.sum() <= EVENNESS * few.sum()
+        return even if cheap else tables[0]
 
     def _tolerance(self, loads: Loads, level: Floats) -> float:
         """By what part an instance may be above the mean.
@@ -237,16 +253,18 @@ class Auto(Dividing):
     ) -> RoutingTable | None:
         """The changes for which an interval moves not too much of the state; None: all of them.
 
-        Those come first that relieve overloaded instances most for each tuple.
+        Those come first that relieve overloaded tasks most for each tuple; `before` (T,): loads.
         """
         loads, newest = counted.loads, counted.newest
         changed = replaced(layout.table, wanted, layout.base)
         hashes = np.array([one.hash_ for one in changed], np.uint64)
         rows = np.sum(rows_of(plan_moves(changed), newest, hashes), axis=0)
-        most = self.most_moved * float(newest.state.sum())
+        # Copies can be more than the state has tuples, so that a part of 1 would be a limit, too.
+        most = self.most_moved * float(newest.state.sum()) if self.most_moved < 1 else np.inf
         if len(changed) < 2 or rows.sum() <= most:
             return None
-        over = {int(one) for one in np.flatnonzero(before > counted.limit)}
+        above = before > (1 + self.imbalance) * before.mean()
+        over = {int(one) for one in np.flatnonzero(above[loads.tasks])}
         weights = (loads.spread + loads.fixed)[np.searchsorted(loads.hashes, hashes)]
         relief = [
             sum(f.u_upper - f.u_lower for f in one.before.fragments if f.instance in over)
@@ -287,9 +305,11 @@ def _listing(table: RoutingTable, loads: Loads) -> float:
     return 0.0 if table.placements else TURN_PART * loads.turn
 
 
-def _of_tasks(loads: Loads, level: Floats) -> Floats:
-    """(N,) loads of instances -> (T,) those of tasks: a batch waits for the busiest one.
+def _by_task(loads: Loads, level: Floats) -> Floats:
+    """(N,) loads of instances -> (T,) those of tasks: a batch waits for the busiest one."""
+    return np.bincount(loads.tasks, level).astype(float)
 
-    Each task works some time whatever comes, which is all that there is of a small batch.
-    """
-    return np.bincount(loads.tasks, level).astype(float) + loads.turn
+
+def _of_tasks(loads: Loads, level: Floats) -> Floats:
+    """The same, with what each task works whatever comes: all that there is of a small batch."""
+    return _by_task(loads, level) + loads.turn

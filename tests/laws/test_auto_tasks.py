@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joinengine.balancing.hosting import at_instances, over_tasks
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
 from joinengine.layouts import Auto
@@ -19,6 +20,8 @@ from tests.laws.intervals import counted
 TASK_PART = rules.TASK_PART
 #: A key that a task cannot bear.
 HOT = (40_000, 40_000, 1e8)
+#: Whatever its plans cost.
+EVERY = Auto(payback=0.0, most_moved=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -161,3 +164,84 @@ def test_a_plan_needs_no_light_keys(zipf, crowd, instances):
         for plan in plans
     ]
     assert greatest[1] <= 1.02 * greatest[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    hosts=st.sampled_from([2, 3, 4]),
+    each=st.sampled_from([2, 8, 16]),
+)
+def test_tasks_end_as_level_as_instances_of_their_own(seed, hosts, each):
+    """However many instances a task hosts, it is relieved as if it was one."""
+    rng = np.random.default_rng(seed)
+    heavy = {
+        int(key): (*rng.integers(1, 40_000, 2), 10.0 ** rng.uniform(3, 8))
+        for key in rng.choice(300, 4, replace=False)
+    }
+    greatest = list[float]()
+    for instances, told in ((hosts, 0), (hosts * each, hosts)):
+        interval, choice = counted(heavy, instances, hosts=told), EVERY
+        layout = choice.start(instances)
+        plan = choice.plan(layout, [interval])
+        table = (plan.layout if plan else layout).table
+        loads = choice.gather(layout.base, table, [interval])
+        tasks = np.bincount(np.arange(instances) % hosts, loads.per_instance())
+        greatest.append(float(tasks.max()))
+    assert greatest[1] <= greatest[0] * rules.EVENNESS * 1.05
+
+
+@pytest.mark.parametrize(("pairs", "wide"), [(1e9, True), (3e5, False)])
+def test_homes_beyond_the_tasks_must_cost_next_to_nothing(pairs, wide):
+    """A key whose pairs dominate lies at many instances; one whose copies do, once at a task."""
+    interval = counted({0: (40_000, 20_000, pairs)}, 16, tuples=1.0, pairs=1.0, hosts=2)
+    plan = plan_of(interval, 16, EVERY)
+    (placed,) = plan.layout.table.placements.values()
+    assert (len(placed.homes) > 2) is wide
+    assert {home % 2 for home in placed.homes} == {0, 1}
+    assert plan.reason.before.places == 2, "the decision saw tasks"
+
+
+def test_a_key_keeps_its_home_at_a_task():
+    """So that a plan over tasks moves no more than it must."""
+    interval = counted({0: (40_000, 20_000, 3e5)}, 16, tuples=1.0, pairs=1.0, hosts=2)
+    base_home = int(interval.hashes[0]) % 16
+    (placed,) = plan_of(interval, 16, EVERY).layout.table.placements.values()
+    assert base_home in placed.homes
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), hosts=st.sampled_from([2, 3]))
+def test_loads_of_tasks_are_those_of_their_instances(seed, hosts):
+    rng = np.random.default_rng(seed)
+    heavy = {key: (*rng.integers(1, 900, 2), 10.0 ** rng.uniform(0, 6)) for key in range(6)}
+    interval = counted(heavy, 6, keys=300, hosts=hosts)
+    cuts = np.sort(rng.integers(1, U_ONE, 3)).tolist()
+    homes = rng.permutation(6)[:4].tolist()
+    fragments = [Fragment(*one) for one in zip(homes, [0, *cuts], [*cuts, U_ONE], strict=True)]
+    split = Placement(Mode.SPLIT, tuple(fragments))
+    table = RoutingTable({int(interval.hashes[0]): split})
+    loads = gather_loads([interval], table, Auto().start(6).base)
+    tasks = over_tasks(loads)
+    expected = np.bincount(np.arange(6) % hosts, loads.as_planned())
+    assert np.allclose(tasks.as_planned(), expected)
+    assert np.allclose(np.bincount(tasks.keys, tasks.shares), 1.0)
+    assert at_instances({0: dict(_shares_of(tasks, 0))}, loads) == {}, "nothing has changed"
+
+
+def _shares_of(loads, key):
+    ours = loads.keys == key
+    return zip(loads.instances[ours].tolist(), loads.shares[ours].tolist(), strict=True)
+
+
+def test_a_key_that_comes_to_a_task_takes_its_emptiest_instance():
+    interval = counted({0: (900, 900, 1e6), 1: (900, 900, 1e6)}, 8, hosts=2)
+    loads = gather_loads([interval], RoutingTable(), Auto().start(8).base)
+    away = {key: 1 - int(loads.homes[key]) % 2 for key in (0, 1)}
+    found = at_instances({key: {away[key]: 1.0} for key in (0, 1)}, loads)
+    level = loads.as_planned()
+    for key in (0, 1):
+        (home,) = found[key]
+        at_task = [one for one in range(8) if one % 2 == away[key]]
+        assert home == min(at_task, key=lambda one: level[one])
+        level[home] += loads.spread[key] + loads.fixed[key]
