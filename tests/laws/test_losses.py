@@ -223,6 +223,19 @@ def test_a_loss_after_a_switch_to_a_layout_without_copies_is_refused(tmp_path):
     assert noticed(query) == {1: {3}}
 
 
+def test_a_loss_that_nothing_could_mend_any_more_does_not_happen(tmp_path):
+    """A user has changed the layout of the running query meanwhile."""
+    settings = failing({1: (2,), 4: (3,)})
+    query = LocalQuery(tmp_path, two_way(None, 6), "ftlb", settings=settings)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        if number == 2:
+            query.runner.relayout(Relayout(choose("hash"), None))
+        query.run_tuples(number, left, right)
+    check_results(query, batches)
+    assert noticed(query) == {1: {2}}
+
+
 @pytest.mark.parametrize("layout", ["mnrt", "hash"])
 def test_without_copies_a_lost_instance_is_refused_as_ever(layout, tmp_path):
     query = LocalQuery(tmp_path, two_way(None, 4), layout, choice=CHOICES[layout])

@@ -92,7 +92,9 @@ class _Slow:
 
 
 def _without(task: OperatorTask, failing: set[int]) -> OperatorTask:
-    """The task if it cannot read the runs of instances that fail."""
+    """The task if it cannot read the runs of instances that fail, as far as that can be mended."""
+    if not task.header.survives:
+        return task
     read = {instance for instance, _ in chain(task.stored.runs, *task.shelves.values())}
     lost = dict.fromkeys((f"{_FAILS}{one}" for one in sorted(failing & read)), 1.0)
     return replace(task, facts={**task.facts, **lost})
