@@ -21,6 +21,7 @@ from benchmarks import inprocess
 from joinengine.balancing.costs import Load
 from joinengine.driver.records import OperatorRecord
 from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.simulation.planning import Sizes, replay
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb
@@ -49,7 +50,7 @@ def main() -> None:
     frames = list(_frames())
     for spread in SPREADS:
         choice = Ftlb(spread=spread)
-        settings = Settings(losses=LOSSES, load=Load.TUPLES)
+        settings = Settings(trial=Emulation(losses=LOSSES), load=Load.TUPLES)
         query = two_way(None, INSTANCES)
         records = inprocess.run(query, choice, frames, settings=settings)
         levels = [_busiest(record.joins[0]) for record in records]

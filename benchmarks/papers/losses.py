@@ -21,12 +21,14 @@ from benchmarks.papers.cluster import Cluster, run_on, seconds_of
 from benchmarks.papers.figure import Points
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
+from joinengine.lab.emulation.emulating import Emulation
+from joinengine.lab.emulation.slow_operator import Work
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, LayoutChoice
 from joinengine.model.recovery import Recovery
+from joinengine.model.speeds import Speed
 from joinengine.model.windows import Window
 from joinengine.routing.base_functions import Modulo
-from joinengine.state.store import StoreSpeed
 from tests.harness import LEFT, RIGHT, two_way
 
 INSTANCES, WORK_S = 8, 400e-6
@@ -36,8 +38,6 @@ BACKUP_PART = 0.5
 WARM_BATCHES = 3
 #: Storm waits 30 s until it sends a tuple again, three of the paper's intervals of 10 s.
 TIMEOUT_BATCHES = 3
-#: A store from which state is back at once: what is left of a loss is the time-out.
-_AT_ONCE = StoreSpeed(bytes_per_s=1e18, latency_s=0.0)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,12 @@ def run(frames: Sequence[Frame], setting: Setting) -> Ran:
         timeout_s=setting.timeout_s,
         resent_s=WORK_S * setting.resends,
     )
-    speed = _AT_ONCE if setting.timeout_s else None
+    # From some store state is back at once: what is left of a loss is the time-out.
+    store = Speed(bytes_per_s=1e18, latency_s=0.0) if setting.timeout_s else Speed()
+    speed = store if setting.way is Recovery.STORE else None
+    trial = Emulation(Work(WORK_S), setting.losses, speed)
     query = two_way(setting.window, setting.instances)
-    asked = Settings(
-        losses=setting.losses, work_s=WORK_S, recovery=setting.way, store=speed, checksum=True
-    )
+    asked = Settings(trial=trial, recovery=setting.way, checksum=True)
     records = run_on(cluster, query, [choice], frames, asked)
     return Ran(
         seconds_of(records),

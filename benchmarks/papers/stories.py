@@ -25,6 +25,8 @@ from benchmarks.papers.figure import Points
 from joinengine.balancing.costs import Load
 from joinengine.balancing.dlb import score
 from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
+from joinengine.lab.emulation.slow_operator import Work
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries.first_story.novelty import StreamNovelty
 from joinengine.lab.queries.named_query import Options
@@ -124,7 +126,7 @@ def _told(method: str, engines: int, drawn: bool) -> Story:
     cluster = Cluster(engines, world=Clock(), moved_s=SCALE * MOVED_S, sent_s=SCALE * SENT_S)
     keys = list[set[int]]()
     frames = _noting(_drawn(cluster.world) if drawn else _in_order(), keys)
-    settings = Settings(work_s=SCALE * WORK_S, load=Load.TUPLES)
+    settings = Settings(trial=Emulation(Work(SCALE * WORK_S)), load=Load.TUPLES)
     records = run_on(cluster, query, [choice], frames, settings)
     joins = [record.joins[0] for record in records]
     moved = [

@@ -36,7 +36,7 @@ from joinengine.model.lateness import Lateness
 from joinengine.model.query import CHANGE, WINDOW_END, FromOperator, FromSource
 from joinengine.model.windows import Sliding
 from joinengine.operators import Aggregation, Running
-from joinengine.operators.base import LayoutPolicy
+from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.predicates.grouping import compile_aggregate, of_changes, partial_schema
 from joinengine.predicates.sketching import bound_names, sketch_schema
 from joinengine.spark.session import session

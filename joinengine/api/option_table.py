@@ -26,13 +26,13 @@ from joinengine.driver.settings import ShowKeys, Tasks
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts.versions import Moving
 from joinengine.model.recovery import Durability, Recovery
+from joinengine.model.speeds import Speed
 from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import check_host, check_port, check_token
 from joinengine.results.kafka_messages import Value as MessageValue
 from joinengine.results.kafka_target import Guarantee
 from joinengine.spark.query.heartbeat import Takeover
 from joinengine.spark.sources.locations import place
-from joinengine.state.store import StoreSpeed
 
 #: A task with less memory, or a cache that holds no run file, is worth nothing.
 _LEAST_MEMORY = 1 << 20
@@ -72,7 +72,7 @@ class Option:
 _PARQUET = ("parquet",)
 _KAFKA = ("kafka",)
 _ICEBERG = ("iceberg",)
-_SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
+_SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", Speed.of, metavar="RATE,LATENCY")
 _MERGE_KEYS = "Columns, separated by commas, by whose values changes are applied to the table."
 _LINES = (
     Option("checkpointLocation", TEXT, "The folder for the query's state and progress. Required."),
@@ -135,16 +135,14 @@ _LINES = (
         WORK,
         "The emulated work for each row that an instance receives.",
         "0 s",
-        "work_s",
-        "work-per-tuple",
+        flag="work-per-tuple",
     ),
     Option(
         "workPerResult",
         WORK,
         "The emulated work for each row that an instance emits.",
         "0 s",
-        "result_work_s",
-        "work-per-result",
+        flag="work-per-result",
     ),
     Option(
         "sideOutput",
@@ -180,7 +178,6 @@ _LINES = (
         _SPEED,
         "The emulated speed of the state store. If not given and `recovery` is `store`: "
         "`100 MB/s, 50 ms`.",
-        setting="store",
         flag="store",
     ),
     Option(

@@ -17,6 +17,7 @@ from joinengine.api.kafka_sink import kafka_sink
 from joinengine.api.lake_sinks import table_sink
 from joinengine.api.option_table import FORMATS, OPTIONS
 from joinengine.api.resolved import ResolvedJoin, as_kept
+from joinengine.api.trials import trial_of
 from joinengine.driver.layout_fit import Naming
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
@@ -294,8 +295,8 @@ class JoinWriter:
             checksum=self.checksum,
             finite="availableNow" in self.when,
             schedule=self.schedule,
-            losses=self.losses,
             kills=self.kills,
+            trial=trial_of(options, self.losses),
             naming=Naming(session.zone(), session.case_sensitive()),
         )
 

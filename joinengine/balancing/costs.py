@@ -50,6 +50,7 @@ class Amounts(NamedTuple):
     size_bytes: float = 0.0
 
 
+NOTHING = Amounts()
 #: The amounts that are known of single keys, and have prices.
 PRICED = ("routed", "stored", "probed", "candidates", "results")
 
@@ -94,17 +95,13 @@ class Costs:
             object.__setattr__(self, "scales", (1.0,) * len(STEPS))
             object.__setattr__(self, "batches", 0)
 
-    def prices(self, work_s: float = 0.0, result_work_s: float = 0.0) -> Floats:
-        """(5,) seconds for each of PRICED.
-
-        `work_s`, `result_work_s`: seconds of emulated work for a tuple and for a result.
-        """
+    def prices(self, further: Amounts = NOTHING) -> Floats:
+        """(5,) seconds for each of PRICED, `further` ones included."""
         scaled = zip(STEPS.values(), self.scales, strict=True)
         both = [np.array(step.prices) * scale for step, scale in scaled]
         total = Amounts(*np.sum(both, axis=0).tolist())
-        made = total.results + total.size_bytes * self.result_bytes + result_work_s
-        found = total._replace(routed=total.routed + work_s, results=made)
-        return np.array([getattr(found, name) for name in PRICED])
+        found = total._replace(results=total.results + total.size_bytes * self.result_bytes)
+        return np.array([getattr(found, name) + getattr(further, name) for name in PRICED])
 
     @property
     def turn_s(self) -> float:

@@ -33,7 +33,6 @@ from joinengine.driver.jobs import Jobs
 from joinengine.driver.layout_fit import fitted
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.recovery.attempts import Attempts, store_of
-from joinengine.driver.recovery.demands import check_losses
 from joinengine.driver.recovery.durability import Uploaded
 from joinengine.driver.recovery.restoration import line_to, restored
 from joinengine.driver.relayout import fitted_wish
@@ -78,7 +77,9 @@ class BatchRunner:
         self.query = query
         self._world = checkpoint.world
         self._program = Program(
-            query, settings, checkpoint.runs.folder, jobs.parallelism, driver=self._world.nonce()
+            replace(query, operators=tuple(map(settings.trial.carried, query.operators))),
+            *(settings, checkpoint.runs.folder, jobs.parallelism),
+            driver=self._world.nonce(),
         )
         self._query_id = query_id
         self._choices = [
@@ -107,7 +108,7 @@ class BatchRunner:
         self._counts: Counts = {}
         self._take_up_newest()
         self._check(self._wishes.coming(self.manifest.batch + 1))
-        check_losses(query.operators, self.manifest.operators, settings)
+        settings.trial.check(query.operators, self.manifest.operators, settings)
         self.delivery.sink.check_held(showings.staged(self.manifest), checkpoint)
 
     @property

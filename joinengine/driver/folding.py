@@ -7,7 +7,7 @@ function of the last manifest and of the reports of the task attempts that won.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,19 +66,6 @@ def _changed(runs: Runs, changes: Iterable[Changes]) -> dict[tuple[str, int], Ru
     return after
 
 
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """How work is weighed: seconds of emulated work for a tuple and for a result, and the tasks.
-
-    `hosts`: how many tasks host the instances of an operator, which work one after another; 0: each
-    instance works by itself.
-    """
-
-    work_s: float
-    result_work_s: float
-    hosts: int
-
-
 def costs_of(costs: Costs, reports: Sequence[OperatorReport]) -> Costs:
     """The fit of an operator's costs after a batch."""
     return costs.after([(report.seconds, _amounts(report)) for report in reports])
@@ -104,12 +91,13 @@ def interval_of(
     tasks: int,
     *,
     whole: bool = True,
-    weighing: Weighing | None = None,
+    prices: Prices | None = None,
 ) -> Interval:
     """What an operator counted in this batch, for its planner; `state`: after the batch.
 
-    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are. `weighing`:
-    None: planners balance tuples. Runs of older layout versions are left out: no plan moves them.
+    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are. `prices`: what
+    work costs; None: planners balance tuples. Runs of older layout versions are left out: no plan
+    moves them.
     """
     layout = state.layouts.newest.layout
     held = np.zeros((2, layout.instances), np.int64)
@@ -123,9 +111,7 @@ def interval_of(
     copied = layout.copied
     copies = None if copied is None else (work.backed, copied.base)
     found = summarise(keys, work.stored, held, layout.table, tasks, copies)._replace(whole=whole)
-    if weighing is None:
+    if prices is None:
         return found
-    costs = state.costs.prices(weighing.work_s, weighing.result_work_s)
-    prices = Prices(costs, weighing.hosts, state.costs.turn_s)
     base = layout.base if isinstance(layout, KeyBased) else None
     return weighed(found, keys, layout.table, base, done, prices)

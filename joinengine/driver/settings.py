@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from joinengine.balancing.costs import Load
 from joinengine.driver.layout_fit import Naming
+from joinengine.driver.trial import Trial
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.recovery import Durability, Recovery
-from joinengine.state.store import StoreSpeed
 from joinengine.state.wished import Relayout
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
@@ -45,10 +45,6 @@ class Settings:
     capacity: int | None = None
     #: state does not follow a new layout: tuples find it by the layout under which it was stored
     lazy: bool = False
-    #: seconds of emulated work for each tuple that an instance receives
-    work_s: float = 0.0
-    #: seconds of emulated work for each row that an instance emits
-    result_work_s: float = 0.0
     #: what planners balance; under lazy moves it is tuples
     load: Load = Load.WORK
     #: tasks tell the hottest keys by value, not by hash alone
@@ -57,8 +53,6 @@ class Settings:
     finite: bool = False
     #: batch -> wishes to grant before it
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
-    #: batch -> instances that are made to lose their state before it
-    losses: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: how predicates of service levels are read
     naming: Naming = field(default_factory=Naming)
     #: what takes the place of state that is lost
@@ -75,10 +69,10 @@ class Settings:
     tasks: Tasks = Tasks.AUTO
     #: seconds between two looks for new files while there is nothing to do; None: as places are
     look_every_s: float | None = None
-    #: how fast the store is; None: the query keeps one only if it recovers from there
-    store: StoreSpeed | None = None
     #: where second copies of run files lie; None: below the checkpoint, if there are any
     store_location: str | None = None
+    #: what is tried on the query beside running it
+    trial: Trial = field(default_factory=Trial)
 
     @property
     def weighs(self) -> bool:
@@ -92,12 +86,5 @@ class Settings:
     @property
     def keeps_store(self) -> bool:
         """Whether the query keeps second copies of run files."""
-        asked = self.store is not None or self.store_location is not None
+        asked = self.trial.keeps_store or self.store_location is not None
         return asked or self.recovery is Recovery.STORE
-
-    @property
-    def store_speed(self) -> StoreSpeed | None:
-        """How fast the store is made to seem; None: it is as it is, or there is none."""
-        if self.store is None and self.keeps_store and self.store_location is None:
-            return StoreSpeed()
-        return self.store

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from joinengine.balancing.reasons import Reason
-from joinengine.balancing.statistics import Interval
+from joinengine.balancing.statistics import Interval, Prices
 from joinengine.driver import clock, relayout
 from joinengine.driver.asking import asked_keys, asked_of
 from joinengine.driver.batch_totals import added
-from joinengine.driver.folding import Weighing, costs_of, interval_of
+from joinengine.driver.folding import costs_of, interval_of
 from joinengine.driver.recording import record_of
 from joinengine.driver.recovery.demands import has_copies
 from joinengine.driver.relayout import fitted_wish
@@ -32,7 +32,7 @@ from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.model.recovery import Durability
 from joinengine.operators.base import Attempt, Operator, OperatorTask, Order, QuerySpec
-from joinengine.operators.desk import Emulation, RunFolder, TaskHeader
+from joinengine.operators.desk import RunFolder, TaskHeader
 from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Clock, Layouts, OperatorState, SideClock
 from joinengine.world.buckets import is_url
@@ -119,9 +119,6 @@ def order(
     copied, copying = newest.layout.copied is not None, newest.choice.copying
     levels = () if copying is None else copying.counted_levels
     stored = settings.keeps_store
-    retried = attempt.lost or attempt.fetched
-    failed = () if retried else tuple(settings.losses.get(opened.number, ()))
-    emulation = Emulation(settings.work_s, settings.result_work_s, failed)
     runs = RunFolder(
         program.runs_folder,
         fsync=settings.fsync,
@@ -149,7 +146,6 @@ def order(
             runs=runs,
             exchange=opened.exchange,
             driver=program.driver,
-            emulation=emulation,
             named=settings.show_keys,
             copied=copied,
             survives=stored or has_copies(operator, state),
@@ -160,7 +156,8 @@ def order(
     blocks = arrived.at(operator)
     memory = settings.memory_per_task
     number, most = opened.number, program.parallelism
-    return operator.tasks(Order(state, number, blocks, most, memory, header, attempt.lost))
+    found = attempt.lost, tuple(attempt.fetched)
+    return operator.tasks(Order(state, number, blocks, most, memory, header, *found))
 
 
 def _inline_bytes(program: Program, state: OperatorState) -> int:
@@ -250,20 +247,21 @@ def _interval(
         state,
         sent.count((operator.index, Side.LEFT)),
         whole=all(one is None or one.whole for one in asked),
-        weighing=_weighing(program),
+        prices=_prices(program, operator, state),
     )
 
 
-def _weighing(program: Program) -> Weighing | None:
-    """How work is weighed; None: planners balance tuples.
+def _prices(program: Program, operator: Operator, state: OperatorState) -> Prices | None:
+    """What work costs; None: planners balance tuples.
 
-    Emulated work of the instances of a task is done side by side, as if each had a machine.
+    Seconds beside the measured ones pass at all instances of a task at the same time, as if each
+    had a task of its own.
     """
-    settings = program.settings
-    if not settings.weighs:
+    if not program.settings.weighs:
         return None
-    emulated = settings.work_s, settings.result_work_s
-    return Weighing(*emulated, hosts=0 if any(emulated) else program.parallelism)
+    further = operator.policy.further
+    hosts = 0 if any(further) else program.parallelism
+    return Prices(state.costs.prices(further), hosts, state.costs.turn_s)
 
 
 def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorState:

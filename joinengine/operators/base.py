@@ -22,48 +22,18 @@ import pyarrow as pa
 from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.roles import Admission
-from joinengine.layouts.layout import LayoutChoice, check_aggregates
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Condition
-from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
+from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.operators.spines import Hosted, Stored
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore, Spread
 from joinengine.wire.reports import Block, OperatorReport
 from joinengine.world.world import World
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutPolicy:
-    """What a change of the layout means for an operator.
-
-    `changes`: whether users and planners may change the layout at all. `follows`: whether state
-    moves to the homes of the new layout. `may_lag`: whether state may also stay under its old
-    version (lazy moves), because tuples probe it there. `copies`: whether a layout may store a
-    tuple more than once. `divides`: whether it may store tuples of one key at several instances.
-    `grows`: whether the layout grows if an instance is too full.
-    """
-
-    changes: bool = True
-    follows: bool = True
-    may_lag: bool = False
-    copies: bool = False
-    divides: bool = True
-    grows: bool = True
-
-    def check(self, choice: LayoutChoice) -> None:
-        """Raise InvalidRequest, with the name of the layout, if it is not allowed."""
-        if not self.copies:
-            check_aggregates(choice)
-        if not self.divides and not choice.keeps_keys_whole:
-            raise InvalidRequest(
-                f"layout {choice.name} may divide the rows of a key among instances, but these "
-                f"results need all of them at one. Use a layout that keeps keys whole, such as "
-                f"hash, mixed or dlb-h"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +97,8 @@ class Order:
     """One operator in one batch: its state before it, and what is on its way, per side.
 
     `lost`: instances whose state could not be read; others take over what came to them.
-    `header`: (task, hosted instances, names of their files) -> the part of the instructions that
-    all operators have.
+    `fetched`: those whose state was read again from the store. `header`: (task, hosted instances,
+    names of their files) -> the part of the instructions that all operators have.
     """
 
     state: OperatorState
@@ -138,6 +108,7 @@ class Order:
     memory_bytes: int
     header: Callable[[int, tuple[int, ...], Collection[str]], TaskHeader]
     lost: tuple[int, ...] = ()
+    fetched: Collection[int] = ()
 
     @property
     def brings(self) -> bool:
@@ -232,6 +203,11 @@ class Operator(Protocol):
         """Whether results may come a batch after the watermark has passed what they are of."""
 
     @property
+    def kind(self) -> str:
+        """What people call it."""
+        return type(self).__name__.lower()
+
+    @property
     def is_changelog(self) -> bool:
         """Whether the last column of the results says how many of a row come, or go."""
         return False
@@ -295,6 +271,11 @@ class Unwatched:
     """Common answers of operators without watchers: state follows the layout, no batch is due."""
 
     __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """The name of the class."""
+        return type(self).__name__.lower()
 
     @property
     def policy(self) -> LayoutPolicy:

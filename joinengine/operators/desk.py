@@ -62,25 +62,6 @@ class RunFolder:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Emulation:
-    """What is emulated: seconds of work for a tuple and for a result, and instances that fail.
-
-    `per_tuple_s`: for each tuple that an instance receives and does not only keep as a backup;
-    `per_result_s`: for each row that it emits. `failed`: instances that are made to have lost their
-    state.
-    """
-
-    per_tuple_s: float = 0.0
-    per_result_s: float = 0.0
-    failed: tuple[int, ...] = ()
-
-    def work_s(self, one: InstanceReport) -> float:
-        """The emulated work of an instance."""
-        received = sum(one.received) - sum(one.backed)
-        return self.per_tuple_s * received + self.per_result_s * one.results
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHeader:
     """The instructions that tasks of all operators have: task `task` of a batch hosts `hosted`.
@@ -108,7 +89,6 @@ class TaskHeader:
     runs: RunFolder
     exchange: Through
     driver: str
-    emulation: Emulation = Emulation()
     named: bool = True
     copied: bool = False
     survives: bool = False
@@ -149,16 +129,13 @@ class Desk:
         #: by part, and in all
         self._seconds: dict[str, float] = defaultdict(float)
         self._charged_s = 0.0
-        #: when the emulated work of the last instance ends; None: there was none
-        self._busy_until: float | None = None
+        #: instance -> when its work was done, by the clock of the task
+        self.done_s = dict[int, float]()
 
     def lost(self, shelves: Iterable[Mapping[Place, Sequence[Run]]]) -> dict[int, str]:
         """The instances of which some run cannot be read, and why."""
         found = dict[int, str]()
         for (instance, _), spine in chain.from_iterable(runs.items() for runs in shelves):
-            if instance in self.header.emulation.failed:
-                found[instance] = "as requested by fail"
-                continue
             for run in spine:
                 try:
                     self._store.check(self.header.files[run.file])
@@ -212,11 +189,7 @@ class Desk:
 
     @contextmanager
     def at_all(self, team: Sequence[int]) -> Iterator[list[InstanceReport]]:
-        """Work at several instances together; their time is shared out by tuples and results.
-
-        Emulated work begins when the instances are done here. The instances of a task emulate it
-        side by side, as if each had a machine of its own, and `close` waits for the last one.
-        """
+        """Work at several instances together; their time is shared out by tuples and results."""
         start, before = self._world.timer_s(), dict(self._seconds)
         here = [InstanceReport() for _ in team]
         self.report.instances.update(zip(team, here, strict=True))
@@ -228,11 +201,14 @@ class Desk:
         amounts = [_amounts(one, 1 / len(team)) for one in here]
         each = shared_out(spent | {"untold": untold}, amounts)
         for one, seconds in zip(here, each, strict=True):
-            work_s = self.header.emulation.work_s(one)
             one.seconds = tuple(seconds)
-            one.busy_s = sum(seconds) + work_s
-            if work_s:
-                self._busy_until = max(now + work_s, self._busy_until or 0.0)
+            one.busy_s = sum(seconds)
+        self.done_s.update(dict.fromkeys(team, now))
+
+    def pause(self, until_s: float, part: str) -> None:
+        """Let time pass until `until_s` by the clock of the task, and charge it to `part`."""
+        with self.timed(part):
+            self._world.sleep(max(0.0, until_s - self._world.timer_s()))
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -300,10 +276,7 @@ class Desk:
         self.report.keys.append(counts)
 
     def close(self) -> OperatorReport:
-        """Wait for the emulated work, seal the files, hand over the last results, and report."""
-        if self._busy_until is not None:
-            with self.timed("emulated"):
-                self._world.sleep(max(0.0, self._busy_until - self._world.timer_s()))
+        """Hand over the last results, seal the files, and report."""
         with self.timed("result"):
             self.results.close(self.report)
         with self.timed("store"):

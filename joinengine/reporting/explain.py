@@ -67,7 +67,7 @@ def compared_in_vain(batches: Sequence[OperatorRecord]) -> list[str]:
 
 def name_of(operator: Operator) -> str:
     """What metrics call an operator: its kind and its number."""
-    return f"joinengine {type(operator).__name__.lower()} {operator.index}"
+    return f"joinengine {operator.kind} {operator.index}"
 
 
 def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
@@ -108,12 +108,8 @@ def not_reached(settings: Settings, batches: range) -> list[str]:
 
     `batches`: the numbers of the run's batches. A layout for the batch after the last one is there.
     """
-    losses = settings.losses.items()
-    planned = [
-        *((batch, f"the loss of instance {one}") for batch, them in losses for one in them),
-        *((batch, "the kill of an executor") for batch in settings.kills),
-    ]
-    missed = [one for one in planned if one[0] not in batches]
+    kills = ((batch, "the kill of an executor") for batch in settings.kills)
+    missed = [one for one in (*settings.trial.planned, *kills) if one[0] not in batches]
     missed += [(at, "the change of layout") for at in settings.schedule if at > batches.stop]
     if not missed:
         return []

@@ -9,7 +9,7 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
 from joinengine.model.spelling import printed_lines
-from joinengine.operators.base import Operator, QuerySpec
+from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import input_name
 from joinengine.reporting.thinning import Entry
 
@@ -55,7 +55,7 @@ def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
     _, _, *leaves = map(printed_lines, operator.lines(inputs, choice, {}))
     return {
         "number": number,
-        "kind": _kind(operator),
+        "kind": operator.kind,
         "on": printed_lines(str(account.get("on", ""))),
         "how": str(account.get("how", "")),
         "within": None if account.get("within") is None else printed_lines(str(account["within"])),
@@ -69,9 +69,5 @@ def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
 def _input(query: QuerySpec, source: Input) -> str:
     """An input as the page calls it: a source, or an earlier operator."""
     if isinstance(source, FromOperator):
-        return f"{_kind(query.operators[source.operator])} {source.operator}"
+        return f"{query.operators[source.operator].kind} {source.operator}"
     return short_name(input_name(query, source))
-
-
-def _kind(operator: Operator) -> str:
-    return type(operator).__name__.lower()

@@ -65,7 +65,7 @@ def operators_html(
         rows = [*_facts(now, choice), *_sides(map(printed_lines, now.lines(inputs, choice, flows)))]
         if loads:
             rows.append(("load", load_picture(loads[number]["received_per_instance"], "received")))
-        name = f"operator {number}: {type(operator).__name__.lower()}"
+        name = f"operator {number}: {operator.kind}"
         parts.append(_table(name, rows))
     return "".join(parts)
 

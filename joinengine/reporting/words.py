@@ -205,7 +205,7 @@ def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
             who = "standby has" if its == "its" else "standbys have"
             after = f"{its} {who} taken over {its} keys"
         case Recovery.STORE:
-            after = "it was read again from the store, whose speed is emulated"
+            after = "it was read again from the store"
     return f"{homes_words(instances)} lost {its} state; {after}"
 
 

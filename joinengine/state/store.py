@@ -7,7 +7,7 @@ How: before a manifest is committed, each run file that it names has a copy in a
 the same name. Where an instance has lost its state, its files are compared with what was sealed,
 and those that are damaged are replaced by their copies. The copies are files of their own and no
 links, since a link shares whatever is altered. If no place is named they lie below `store/` of the
-checkpoint, on the same machine: how fast such a store is (`StoreSpeed`) is emulated by waiting.
+checkpoint.
 
 Law: a copy is believed only if it is byte for byte what was sealed. A name means one content for
 ever, so a copy that an earlier start has left is right or is refused, and never stale.
@@ -16,72 +16,16 @@ Cost: each run file is read once and written once more.
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
-from joinengine.model.durations import describe, microseconds
-from joinengine.model.errors import DamagedState, InvalidRequest
-from joinengine.model.texts import size_text
+from joinengine.model.errors import DamagedState
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import Run
 from joinengine.world.storage import Storage, StoredFile, verify
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b\s*/\s*s")
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-#: The longest time of a request that is emulated.
-MOST_LATENCY_US = 60_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSpeed:
-    """How fast a store is: bytes a second, for each instance, and seconds for each request.
-
-    >>> str(StoreSpeed())
-    '100.0 MB/s, 0.05 s per request (emulated)'
-    """
-
-    bytes_per_s: float = 100e6
-    latency_s: float = 0.05
-
-    @classmethod
-    def of(cls, text: str, what: str) -> StoreSpeed:
-        """From a rate, and perhaps the time of a request after a comma; `what` names the option.
-
-        Units are powers of 1000. Raises InvalidRequest for a text that is no such thing.
-
-        >>> StoreSpeed.of("1.5 GB/s, 20 ms", "store")
-        StoreSpeed(bytes_per_s=1500000000.0, latency_s=0.02)
-        """
-        rate, comma, latency = str(text).partition(",")
-        match = _RATE.fullmatch(rate.strip().lower())
-        if not match or not float(match[1]):
-            raise InvalidRequest(
-                f"{what}: {text!r} is not a speed of a store; give a rate above 0 and, if you "
-                "like, the time per request: '100 MB/s, 50 ms'"
-            )
-        waits_us = microseconds(latency, what) if comma else round(cls().latency_s * 1e6)
-        if waits_us < 0:
-            raise InvalidRequest(f"{what}: {describe(waits_us)} is negative; use 0 or more")
-        if waits_us > MOST_LATENCY_US:
-            raise InvalidRequest(
-                f"{what}: {describe(waits_us)} per request is too long; use at most "
-                f"{describe(MOST_LATENCY_US)}"
-            )
-        return cls(float(match[1]) * 1000 ** _POWERS[match[2]], waits_us / 1e6)
-
-    def __str__(self) -> str:
-        latency = describe(round(self.latency_s * 1e6))
-        return f"{size_text(self.bytes_per_s)}/s, {latency} per request (emulated)"
-
-    def seconds(self, sizes: Collection[int]) -> float:
-        """How long requests of so many bytes take, side by side; 0: there is none."""
-        return self.latency_s + max(sizes) / self.bytes_per_s if sizes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +38,15 @@ class Fetched:
 
 
 class Store:
-    """The second copies of the run files of a checkpoint.
+    """The second copies of the run files of a checkpoint; `copies`: where they lie."""
 
-    `copies`: where they lie. `speed`: how fast the store is made to seem; None: it is as it is.
-    """
+    #: what the log says of the seconds in which something was read
+    note: ClassVar[str] = ""
 
-    def __init__(self, checkpoint: Checkpoint, copies: Storage, speed: StoreSpeed | None) -> None:
+    def __init__(self, checkpoint: Checkpoint, copies: Storage) -> None:
         self._world = checkpoint.world
         self._checkpoint = checkpoint
         self.copies = copies
-        self.speed = speed
         #: the files that have a copy, among those that the last states named
         self._kept = set[str]()
 
@@ -128,7 +71,7 @@ class Store:
 
         Raises DamagedState, naming the file, if its copy is damaged too.
         """
-        runs = [run for run in _runs(state) if run.instance in instances]
+        runs = [run for run in runs_of(state) if run.instance in instances]
         begun = self._world.timer_s()
         for name in sorted({run.file for run in runs}):
             self._mend(state.shelves.files[name])
@@ -137,14 +80,13 @@ class Store:
         for run in runs:
             rows[run.instance] += run.live
             sizes[run.instance] += run.size_bytes
-        if self.speed is None:
-            return Fetched(rows, sizes, dict.fromkeys(sizes, took_s))
-        seconds = {one: self.speed.seconds([size]) for one, size in sizes.items()}
-        self._world.sleep(max(seconds.values()))
-        return Fetched(rows, sizes, seconds)
+        return Fetched(rows, sizes, dict.fromkeys(sizes, took_s))
 
-    def _copy(self, states: list[OperatorState], *, checked: bool) -> None:
-        """Copy the files that have no copy; `checked`: unless they are damaged themselves."""
+    def _copy(self, states: list[OperatorState], *, checked: bool) -> set[str]:
+        """Copy the files that have no copy; `checked`: unless they are damaged themselves.
+
+        Returns their names.
+        """
         files = _files(states)
         self._kept &= files.keys()
         copied = set[str]()
@@ -156,14 +98,7 @@ class Store:
             self._hand(self._checkpoint.runs, self.copies, name)
             copied.add(name)
         self._kept |= copied
-        if self.speed is None:
-            return
-        sizes = defaultdict[tuple[int, int], int](int)
-        for number, state in enumerate(states):
-            for run in _runs(state):
-                if run.file in copied:
-                    sizes[number, run.instance] += run.size_bytes
-        self._world.sleep(self.speed.seconds(sizes.values()))
+        return copied
 
     def _mend(self, stored: StoredFile) -> None:
         damage = self._damage_of(stored)
@@ -205,6 +140,6 @@ def _files(states: Iterable[OperatorState]) -> dict[str, StoredFile]:
     return {name: stored for one in states for name, stored in one.shelves.files.items()}
 
 
-def _runs(state: OperatorState) -> Iterable[Run]:
+def runs_of(state: OperatorState) -> Iterable[Run]:
     """The runs of an operator, on all shelves."""
     return chain.from_iterable(runs.values() for runs in state.shelves.runs.values())

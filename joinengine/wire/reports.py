@@ -99,8 +99,8 @@ class InstanceReport:
 
     `unbacked`: keys that have their home there and, since an instance was lost, no complete backup.
     `probed`: tuples that have probed, once for each hash and layout version. `candidates`: pairs of
-    tuples, or in semi and anti joins tuples, that were looked at. `seconds`: of `busy_s`, without
-    emulated work, what each step has taken (`balancing.costs.STEPS`), and all else.
+    tuples, or in semi and anti joins tuples, that were looked at. `seconds`: of the measured part
+    of `busy_s` what each step has taken (`balancing.costs.STEPS`), and all else.
     """
 
     received: list[int] = field(default_factory=lambda: [0, 0])

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
+
 #: A planner that re-plans for the smallest imbalance and gain, by the last interval alone.
 NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
+
+
+def failing(losses, speed=None, **settings):
+    """Settings with `losses`: batch -> instances that fail; `speed`: of an emulated store."""
+    return Settings(trial=Emulation(losses=losses, speed=speed), **settings)
 
 
 def lose(query, instances):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -40,7 +39,7 @@ from tests.laws.cases import (
     ways,
     windows,
 )
-from tests.laws.losing import NERVOUS, feed, joins, lose
+from tests.laws.losing import NERVOUS, failing, feed, joins, lose
 from tests.reference.nested_loop import nested_loop
 
 
@@ -180,7 +179,7 @@ def test_more_losses_than_copies_are_refused_by_name(tmp_path):
 
 def test_instances_fail_on_demand(tmp_path):
     """In all joins of a query, and once: not again if the driver starts anew."""
-    settings = Settings(losses={2: (1, 4), 4: (0,)})
+    settings = failing({2: (1, 4), 4: (0,)})
     query = LocalQuery(
         tmp_path, two_way(None, 6), "ftlb", choice=Ftlb(backups=2, imbalance=9.0), settings=settings
     )
@@ -207,21 +206,34 @@ def test_instances_fail_on_demand(tmp_path):
 def test_what_cannot_fail_is_refused_before_the_start(how, layout, losses, message, tmp_path):
     window = within("lt", "rt", lower="0 us", upper="50 us", delay="0 us")
     with pytest.raises(InvalidRequest, match=f"fail: batch 2: join 0: .*{message}"):
-        LocalQuery(tmp_path, two_way(window, 6, how=how), layout, settings=Settings(losses=losses))
+        LocalQuery(tmp_path, two_way(window, 6, how=how), layout, settings=failing(losses))
 
 
 def test_a_loss_after_a_switch_to_a_layout_without_copies_is_refused(tmp_path):
     """It had no effect, and nothing said so."""
     wishes = {2: [Relayout(choose("mnrt"), None)]}
-    settings = Settings(losses={2: (3,)}, schedule=wishes)
+    settings = failing({2: (3,)}, schedule=wishes)
     with pytest.raises(InvalidRequest, match="fail: batch 2: join 0: layout mnrt keeps no copies"):
         LocalQuery(tmp_path / "1", two_way(None, 6), "ftlb", settings=settings)
-    before = replace(settings, losses={1: (3,)})
+    before = failing({1: (3,)}, schedule=wishes)
     query = LocalQuery(tmp_path / "2", two_way(None, 6), "ftlb", settings=before)
     batches = skewed_batches(4)
     feed(query, batches, {})
     check_results(query, batches)
     assert noticed(query) == {1: {3}}
+
+
+def test_a_loss_that_nothing_could_mend_any_more_does_not_happen(tmp_path):
+    """A user has changed the layout of the running query meanwhile."""
+    settings = failing({1: (2,), 4: (3,)})
+    query = LocalQuery(tmp_path, two_way(None, 6), "ftlb", settings=settings)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        if number == 2:
+            query.runner.relayout(Relayout(choose("hash"), None))
+        query.run_tuples(number, left, right)
+    check_results(query, batches)
+    assert noticed(query) == {1: {2}}
 
 
 @pytest.mark.parametrize("layout", ["mnrt", "hash"])
@@ -239,7 +251,7 @@ def test_without_copies_a_lost_instance_is_refused_as_ever(layout, tmp_path):
 def test_after_a_switch_instances_share_no_file(jobs, tmp_path):
     """Also runs that could have stayed where they were, beside those of other instances."""
     schedule = {2: [Relayout(Ftlb(imbalance=9.0, spread=1), None)]}
-    settings = Settings(schedule=schedule, losses={4: (0,)})
+    settings = failing({4: (0,)}, schedule=schedule)
     query = LocalQuery(tmp_path, two_way(None, 4), "hash", jobs=jobs, settings=settings)
     batches = skewed_batches(6)
     for number, (left, right) in enumerate(batches[:3]):
@@ -263,7 +275,7 @@ def test_a_table_survives_too(exchange, tmp_path):
         "ftlb",
         choice=Ftlb(refill_rows=9),
         jobs=jobs,
-        settings=Settings(losses={2: (1,), 5: (3,)}),
+        settings=failing({2: (1,), 5: (3,)}),
     )
     for number, some in enumerate(left):
         query.run(number, [[(0, rows(Side.LEFT, some))]])

@@ -11,7 +11,6 @@ import obstore
 import pytest
 
 from joinengine.driver import step
-from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
 from joinengine.model.keys import PAIR
 from joinengine.model.recovery import Recovery
@@ -19,12 +18,12 @@ from joinengine.model.windows import within
 from joinengine.state import run
 from joinengine.state.manifest import Handed
 from joinengine.state.run import RunStores
-from joinengine.state.store import StoreSpeed
 from joinengine.world import buckets
 from joinengine.world import file_cache as cache
 from joinengine.world.world import Machine
 from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
 from tests.laws.cases import check_results, skewed_batches
+from tests.laws.losing import failing
 from tests.objects import environment, make_bucket, s3_server
 
 WINDOW = within("lt", "rt", lower="-150 us", upper="150 us", delay="400 us")
@@ -138,7 +137,7 @@ def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed, inlined
 
 
 def test_an_instance_that_fails_is_taken_over_by_its_backups(world):
-    losses = Settings(losses={3: (1,)})
+    losses = failing({3: (1,)})
     query = query_of(world, "ftlb", WINDOW, choice=Ftlb(), settings=losses)
     batches = skewed_batches(6)
     for number, (left, right) in enumerate(batches):
@@ -186,7 +185,7 @@ def test_what_is_inlined_stays_within_bounds(world, monkeypatch):
 
 def test_copies_in_a_store_are_of_what_is_written(world):
     """The manifest has the rest, so a lost instance finds it there."""
-    losses = Settings(losses={3: (1,)}, recovery=Recovery.STORE, store=StoreSpeed(1e12, 0.0))
+    losses = failing({3: (1,)}, recovery=Recovery.STORE)
     query = query_of(world, "hash", WINDOW, settings=losses)
     batches = skewed_batches(6)
     for number, (left, right) in enumerate(batches):

@@ -21,10 +21,10 @@ from joinengine.layouts import Ftlb, Mnrt
 from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.recovery import Recovery
+from joinengine.model.speeds import Speed
 from joinengine.reporting.words import plan_words
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.query.join_query import JoinQuery
-from joinengine.state.store import StoreSpeed
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
@@ -40,7 +40,7 @@ from tests.laws.cases import (
     values,
     windows,
 )
-from tests.laws.losing import NERVOUS, feed, joins, lose
+from tests.laws.losing import NERVOUS, failing, feed, joins, lose
 from tests.reference.nested_loop import nested_loop
 
 TWO = Ftlb(backups=2, standby=True, refill_rows=40, **NERVOUS)
@@ -165,14 +165,14 @@ def test_all_keys_of_an_instance_go_on_at_its_standby(tmp_path):
 
 def test_a_group_that_is_lost_whole_is_refused_or_read_from_a_store():
     batches = skewed_batches(4)
-    for store in (None, StoreSpeed()):
+    for store in (None, Speed()):
         query = Grouped(
             "/nowhere/query",
             two_way(None, 3),
             "ftlb",
             choice=Ftlb(standby=True, imbalance=9.0),
             jobs=InlineJobs(world=MemoryWorld()),
-            settings=Settings(losses={2: (1, 4)}, store=store, recovery=Recovery.TASKB),
+            settings=failing({2: (1, 4)}, speed=store, recovery=Recovery.TASKB),
         )
         feed(query, batches[:2], {})
         if store is None:
@@ -289,7 +289,7 @@ def test_what_cannot_stand_by_is_refused():
 
 def test_standbys_can_be_made_to_fail(tmp_path):
     for instance, known in ((7, True), (8, False)):
-        options = Settings(losses={1: (instance,)}, recovery=Recovery.TASKB)
+        options = failing({1: (instance,)}, recovery=Recovery.TASKB)
         choice, folder = Ftlb(standby=True), tmp_path / str(instance)
         if not known:
             with pytest.raises(InvalidRequest, match=r"instance 8 does not exist; give .* 0 to 7"):

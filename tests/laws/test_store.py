@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from joinengine import StreamAggregate, top, windows
 from joinengine.driver.cleaning import clean
 from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
 from joinengine.layouts import LAYOUTS, Ftlb
 from joinengine.model.errors import DamagedState
 from joinengine.model.recovery import Recovery
+from joinengine.model.speeds import Speed
 from joinengine.model.windows import within
 from joinengine.reporting.words import plan_words
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.run import RunStores
-from joinengine.state.store import StoreSpeed
 from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
 from tests.harness import LEFT, InlineJobs, two_way
@@ -35,6 +36,7 @@ from tests.laws.cases import (
     schedules,
     skewed_batches,
 )
+from tests.laws.losing import failing
 from tests.laws.storing import (
     HARM,
     NOWHERE,
@@ -89,7 +91,8 @@ def test_what_is_lost_is_read_again(
     plain = in_memory(spec, layout, choice=CHOICES[layout])
     cases.feed(plain, batches)
     plain.finish(len(batches))
-    settings = replace(settings, losses={n: tuple(some) for n, some in fails.items()})
+    trial = Emulation(losses={n: tuple(some) for n, some in fails.items()})
+    settings = replace(settings, trial=trial)
     query = in_memory(spec, layout, settings, choice=CHOICES[layout], twice=twice)
     harmed = {}
 
@@ -112,7 +115,7 @@ def test_what_is_lost_is_read_again(
 @pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_instances_fail_on_demand_under_every_layout(layout):
     """The layout stays as it would have been, and what is read again is counted and told."""
-    settings = replace(STORE, losses={2: (1, 3)})
+    settings = failing({2: (1, 3)}, recovery=Recovery.STORE)
     batches = skewed_batches(4)
     plain, query = (in_memory(two_way(None, 4), layout, one) for one in (Settings(), settings))
     for number, batch in enumerate(batches):
@@ -125,7 +128,7 @@ def test_instances_fail_on_demand_under_every_layout(layout):
         assert join.recovered_rows == (sum(held) if number == 2 else 0)
         assert (query.records[number].recovery_s > 0) == (number == 2)
     check_results(query, batches)
-    words = "instances 1, 3 lost their state; it was read again from the store, whose speed is"
+    words = "instances 1, 3 lost their state; it was read again from the store"
     assert plan_words(query.records[2].joins[0].reason, {}, 4).startswith(words)
 
 
@@ -156,7 +159,7 @@ def test_aggregates_go_on_too(layout, best, how):
     choices = [node._choice for node in plan._flat()[0]]
     batches, outputs, lost = timed_batches(8, 5), [], 0
     for harmful in (False, True):
-        settings = replace(STORE, losses={3: (1,)} if harmful else {})
+        settings = failing({3: (1,)} if harmful else {}, recovery=Recovery.STORE)
         jobs = InlineJobs(world=MemoryWorld())
         query = StoredStream(
             NOWHERE, plan.query(), layout, choices=choices, jobs=jobs, settings=settings
@@ -174,7 +177,7 @@ def test_aggregates_go_on_too(layout, best, how):
 
 
 def test_both_copies_damaged_are_refused_by_name(tmp_path):
-    query = Stored(tmp_path, two_way(None, 3), "hash", settings=fast(STORE))
+    query = Stored(tmp_path, two_way(None, 3), "hash", settings=STORE)
     batches = skewed_batches(2)
     query.run_tuples(0, *batches[0])
     (stored, *_) = files_of(query)
@@ -188,14 +191,10 @@ def test_both_copies_damaged_are_refused_by_name(tmp_path):
         query.run_tuples(1, *batches[1])
 
 
-def fast(settings):
-    return replace(settings, store=StoreSpeed(1e12, 0.0))
-
-
 @pytest.mark.parametrize("how", HARM)
 def test_files_on_disk_are_mended(how, tmp_path):
     """A copy is no link: what is altered in place is altered in one of the two."""
-    query = Stored(tmp_path, two_way(None, 3), "mnrt", settings=fast(STORE))
+    query = Stored(tmp_path, two_way(None, 3), "mnrt", settings=STORE)
     batches = skewed_batches(4)
     query.run_tuples(0, *batches[0])
     for stored in files_of(query):
@@ -225,7 +224,7 @@ def test_a_store_may_come_and_go(tmp_path):
     query = Stored(tmp_path, two_way(window, 3), "mnrt")
     query.run_tuples(0, *timed[0])
     assert not query.checkpoint.store.names()
-    query.settings = fast(STORE)
+    query.settings = STORE
     query.restart()
     copied = set(query.checkpoint.store.names())
     assert copied == {stored.name for stored in files_of(query)}
@@ -238,7 +237,7 @@ def test_a_store_may_come_and_go(tmp_path):
         query.run_tuples(number, *timed[number])
         assert set(query.checkpoint.store.names()) <= query.runner.manifest.named_files()
     assert not query.checkpoint.store.names(), "the runs that had copies have expired"
-    query.settings = fast(STORE)
+    query.settings = STORE
     query.restart()
     harm(query, {1}, "truncated")
     for number in (6, 7, 8):
@@ -248,7 +247,7 @@ def test_a_store_may_come_and_go(tmp_path):
 
 
 def test_a_start_replaces_torn_copies_and_copies_nothing_damaged(tmp_path):
-    query = Stored(tmp_path, two_way(None, 3), "hash", settings=fast(STORE))
+    query = Stored(tmp_path, two_way(None, 3), "hash", settings=STORE)
     batches = skewed_batches(3)
     query.run_tuples(0, *batches[0])
     torn, missing = (stored.name for stored in files_of(query)[:2])
@@ -269,7 +268,7 @@ def test_a_driver_without_a_store_leaves_the_copies_of_a_newer_one(tmp_path):
     """It slept before it removes what its manifest does not name; the newer one has copied that."""
     older = Stored(tmp_path, two_way(None, 3), "hash")
     older.run_tuples(0, *skewed_batches(1)[0])
-    newer = Stored(tmp_path, two_way(None, 3), "hash", settings=fast(STORE))
+    newer = Stored(tmp_path, two_way(None, 3), "hash", settings=STORE)
     copies = set(newer.checkpoint.store.names())
     assert copies
     runner = older.runner
@@ -279,9 +278,9 @@ def test_a_driver_without_a_store_leaves_the_copies_of_a_newer_one(tmp_path):
 
 def test_the_speed_of_the_store_is_waited_for():
     """Each batch waits for what it writes, a loss for what it reads; instances side by side."""
-    speed = StoreSpeed(bytes_per_s=1e4, latency_s=2.0)
+    speed = Speed(bytes_per_s=1e4, latency_s=2.0)
     world = Clocked()
-    settings = replace(STORE, store=speed, losses={1: (0, 2)})
+    settings = failing({1: (0, 2)}, speed, recovery=Recovery.STORE)
     query = in_memory(two_way(None, 3), "hash", settings, world=world)
     batches = skewed_batches(2)
     world.slept = []
@@ -299,7 +298,7 @@ def test_the_speed_of_the_store_is_waited_for():
 @pytest.mark.parametrize("recovery", [Recovery.REPLICAS, Recovery.STORE])
 def test_more_losses_than_copies_are_read_from_the_store_that_is_kept(recovery):
     """Where copies of keys are enough they are taken, unless the query recovers from the store."""
-    settings = Settings(recovery=recovery, store=StoreSpeed(), losses={2: (1,), 6: (1, 2)})
+    settings = failing({2: (1,), 6: (1, 2)}, Speed(), recovery=recovery)
     query = in_memory(two_way(None, 4), "ftlb", settings, choice=Ftlb(imbalance=9.0))
     batches = skewed_batches(8)
     for number, batch in enumerate(batches):
@@ -314,7 +313,7 @@ def test_more_losses_than_copies_are_read_from_the_store_that_is_kept(recovery):
 
 def test_a_loss_while_copies_are_missing_or_state_lies_elsewhere():
     """Copies that are not there yet, and runs of an older layout version: the store has them."""
-    settings = Settings(store=StoreSpeed(), losses={2: (1,), 3: (0, 2)})
+    settings = failing({2: (1,), 3: (0, 2)}, Speed())
     choice = Ftlb(imbalance=9.0, refill_rows=5)
     query = in_memory(two_way(None, 4), "ftlb", settings, choice=choice)
     batches = skewed_batches(6)
@@ -327,7 +326,7 @@ def test_a_loss_while_copies_are_missing_or_state_lies_elsewhere():
 @pytest.mark.parametrize("how", ["full", "left_anti"])
 def test_watchers_go_back_to_the_store_under_copies_of_keys(how):
     """Keys have copies and what watchers hold has none."""
-    settings = Settings(store=StoreSpeed(), losses={2: (1,)})
+    settings = failing({2: (1,)}, Speed())
     outputs = []
     for one in (Settings(), settings):
         query = in_memory(two_way(WINDOW, 4, how=how), "ftlb", one)

@@ -11,13 +11,13 @@ from benchmarks import inprocess
 from benchmarks.papers.cluster import Clock, Cluster, run_on, seconds_of
 from benchmarks.papers.losses import skewed
 from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
+from joinengine.lab.emulation.slow_operator import Work
 from joinengine.layouts import Ftlb, Hash, Mixed
 from joinengine.model.recovery import Recovery
-from joinengine.state.store import StoreSpeed
 from tests.harness import two_way
 
 INSTANCES, WORK_S = 4, 1e-3
-AT_ONCE = StoreSpeed(bytes_per_s=1e18, latency_s=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def frames():
     return [[side.slice(0, side.num_rows // 10) for side in frame] for frame in skewed(0.9, 1.0, 0)]
 
 
-def records(frames, choice, cluster=None, **settings):
-    asked = Settings(work_s=WORK_S, **settings)
+def records(frames, choice, cluster=None, losses=(), **settings):
+    asked = Settings(trial=Emulation(Work(WORK_S), dict(losses)), **settings)
     cluster = cluster or Cluster(INSTANCES)
     return run_on(cluster, two_way(None, INSTANCES), [choice], frames, asked)
 
@@ -92,7 +92,6 @@ def test_a_loss_waits_for_its_time_out_and_is_sent_again(frames):
             Cluster(INSTANCES, timeout_s=timeout_s, resent_s=resent_s),
             losses=losses,
             recovery=Recovery.STORE,
-            store=AT_ONCE,
         )
         for timeout_s, resent_s in ((0.0, 0.0), (7.0, 0.0), (7.0, WORK_S))
     )

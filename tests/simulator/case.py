@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from joinengine.api.column_checks import JOIN_TYPES
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.emulation.emulating import Emulation
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.recovery import Durability, Recovery
@@ -207,8 +208,8 @@ class Case:
             lazy=self.lazy,
             exchange=self.exchange,
             durability=durability,
-            losses=self.losses,
             recovery=self.recovery,
+            trial=Emulation(losses=self.losses),
         )
 
 

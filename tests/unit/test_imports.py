@@ -120,6 +120,13 @@ def test_every_module_is_in_a_room():
 IN_ROOMS = [module for module in MODULES if room_of(module)]
 
 
+#: The options of the laboratory are options of the writer, and lead there by this door alone.
+DOOR = {
+    f"joinengine.api.trials -> joinengine.lab.emulation.{name}"
+    for name in ("emulating", "slow_operator")
+}
+
+
 def test_arrows_point_one_way():
     back = {
         f"{module} -> {one}"
@@ -127,7 +134,34 @@ def test_arrows_point_one_way():
         for one in imported(module) & MODULES.keys()
         if room_of(one) and ROOMS.index(room_of(one)) > ROOMS.index(room_of(module))
     }
-    assert back == set()
+    assert back == DOOR
+
+
+#: What names the options of the laboratory, and hands them on to it.
+NAMES_EMULATION = {"joinengine.api.option_table", "joinengine.api.trials"}
+
+
+def test_what_is_emulated_is_known_in_the_laboratory_alone():
+    """No room has a word of it: no field, no branch, no remark."""
+    rooms = [module for module in IN_ROOMS if room_of(module) != "lab"]
+    assert len(rooms) > 200
+    found = {module for module in rooms if "emulat" in MODULES[module].read_text().lower()}
+    assert found == NAMES_EMULATION
+
+
+def test_the_laboratory_is_loaded_only_if_it_is_asked_for():
+    """A query with options of its own alone never gets there."""
+    program = (
+        "import sys; from joinengine.api.trials import trial_of; "
+        "trial_of({'recovery': 'store', 'storeLocation': '/there', 'capacity': '7'}, {}); "
+        "assert not any(one.startswith('joinengine.lab') for one in sys.modules); "
+        "trial_of({'workPerTuple': '1 us'}, {}); "
+        "assert 'joinengine.lab.emulation' in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_engine_reaches_no_spark():

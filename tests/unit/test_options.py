@@ -121,14 +121,14 @@ def test_defaults_are_those_of_a_query():
     fields = {one.name for one in dataclasses.fields(Settings)}
     told = {one.setting for one in OPTIONS.values()} - {None}
     assert told < fields
-    elsewhere = {"checksum", "finite", "schedule", "losses", "kills", "naming", "exchange"}
+    elsewhere = {"checksum", "finite", "schedule", "trial", "kills", "naming", "exchange"}
     assert fields - told == elsewhere
 
 
 def test_options_fill_the_settings():
-    options = {"moves": "lazy", "showKeys": "hash", "workPerTuple": "5 ms", "tasks": "jobs"}
+    options = {"moves": "lazy", "showKeys": "hash", "tasks": "jobs"}
     found = given.settings_of(options | {"stateLocation": "s3://b/q", "capacity": "7"}, finite=True)
-    assert (found.lazy, found.show_keys, found.work_s, found.capacity) == (True, False, 0.005, 7)
+    assert (found.lazy, found.show_keys, found.capacity) == (True, False, 7)
     assert (found.tasks, found.exchange, found.finite) == (Tasks.JOBS, ExchangeKind.SHUFFLE, True)
     for name, text in {"moves": "now", "load": "luck", "tasks": "0", "logPlans": ""}.items():
         with pytest.raises(InvalidRequest, match=f"{name}: '{text}' is unknown; choose one of"):

@@ -79,10 +79,10 @@ def functions_of(kind):
     return {name: one for name, one in plain.items() if isinstance(one, FunctionType)}
 
 
-#: Members that say that there is nothing, unless a class says otherwise.
+#: Members that say that there is nothing, or what a class is called, unless it says otherwise.
 OPTIONAL = {
     *("Layout.copied", "Shelf.reduced"),
-    *("Operator.is_changelog", "Operator.until_us"),
+    *("Operator.is_changelog", "Operator.kind", "Operator.until_us"),
     *("Query.conclude", "Query.part"),
 }
 

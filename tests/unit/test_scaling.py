@@ -19,8 +19,8 @@ from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Hash, Mnrt
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Mode
+from joinengine.model.speeds import Speed
 from joinengine.routing.base_functions import Modulo
-from joinengine.state.store import StoreSpeed
 
 KEYS, ROWS = 3_000, 20_000
 
@@ -109,8 +109,8 @@ def test_the_parts_of_a_batch_are_the_stated_ones():
         rows_per_node=1000,
         row_bytes=100,
         work_s=1e-3,
-        network=StoreSpeed(1e6, 0.5),
-        store=StoreSpeed(1e6, 0.1),
+        network=Speed(1e6, 0.5),
+        store=Speed(1e6, 0.1),
         tail=4.0,
         start_s=0.25,
         task_s=2.0,
@@ -134,11 +134,11 @@ def test_the_parts_of_a_batch_are_the_stated_ones():
 
 
 def test_the_slowest_of_many_writes_follows_the_tail():
-    machines = Machines(store=StoreSpeed(1e6, 0.1), tail=4.0)
+    machines = Machines(store=Speed(1e6, 0.1), tail=4.0)
     assert machines.slowest_write_s(1) == pytest.approx(0.1)
     assert machines.slowest_write_s(99) == pytest.approx(0.4)
     assert machines.slowest_write_s(10_000) > 0.4
-    assert Machines(store=StoreSpeed(1e6, 0.1), tail=1.0).slowest_write_s(99) == pytest.approx(0.1)
+    assert Machines(store=Speed(1e6, 0.1), tail=1.0).slowest_write_s(99) == pytest.approx(0.1)
 
 
 def test_the_command_says_that_it_models(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
 from joinengine.layouts import choose
 from joinengine.reporting.explain import explain, not_reached, waiting_for
 from joinengine.sources.readings import Reading
@@ -122,9 +123,8 @@ def test_habits_of_dataframes_are_told_what_to_write(joined):
 
 def test_what_was_planned_for_batches_that_never_came_is_told():
     wish = [Relayout(instances=3)]
-    plans = Settings(
-        losses={99: (3, 4), 2: (1,)}, kills=frozenset({50, 3}), schedule={4: wish, 5: wish}
-    )
+    trial = Emulation(losses={99: (3, 4), 2: (1,)})
+    plans = Settings(trial=trial, kills=frozenset({50, 3}), schedule={4: wish, 5: wish})
     assert not_reached(plans, range(4)) == [
         "not reached: the change of layout before batch 5, the kill of an executor before batch "
         "50, the loss of instance 3 before batch 99, the loss of instance 4 before batch 99; this "

@@ -9,6 +9,8 @@ from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
+from joinengine.lab.emulation.emulating import Emulation
+from joinengine.lab.emulation.slow_operator import Work
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries.named_query import Options
 from joinengine.layouts import Hash, LayoutChoice, Mnrt, Pkg, Qmmp, Readj
@@ -48,7 +50,7 @@ def _throughput(choice: LayoutChoice) -> float:
     cluster = Cluster(NODES, world=Clock(measures=True))
     choices = [choice, *[Hash()] * (len(built.operators) - 1)]
     frames = recorded_frames(recorded, ["words"], BATCHES)
-    settings = Settings(work_s=WORK_S, load=Load.TUPLES)
+    settings = Settings(trial=Emulation(Work(WORK_S)), load=Load.TUPLES)
     records = run_on(cluster, built, choices, frames, settings)[WARM:]
     return sum(record.input_rows for record in records) / sum(seconds_of(records))
 

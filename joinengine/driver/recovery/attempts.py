@@ -42,7 +42,7 @@ def store_of(checkpoint: Checkpoint, query: str, settings: Settings) -> Store | 
     where, copies = settings.store_location, checkpoint.store
     if where is not None:  # queries may share it
         copies = checkpoint.world.storage(where, fsync=settings.fsync).at(query)
-    return Store(checkpoint, copies, settings.store_speed)
+    return settings.trial.store(checkpoint, copies)
 
 
 class Attempts:
@@ -158,10 +158,9 @@ class Attempts:
             fetched = self._store.fetch(state, lost.keys())
         except DamagedState as error:
             raise DamagedState(f"join {operator.index}: {error}") from None
-        emulated = "" if self._store.speed is None else " (emulated)"
         ways = {
             one: f"it was read again from the store{instead}: {size_text(size)} in "
-            f"{fetched.seconds[one]:.3g} s{emulated}"
+            f"{fetched.seconds[one]:.3g} s{self._store.note}"
             for one, size in fetched.sizes.items()
         }
         _tell(operator, lost, ways)

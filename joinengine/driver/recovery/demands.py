@@ -1,4 +1,4 @@
-"""What a user asks of recovery: its way, and instances that fail, to see what follows."""
+"""What a user asks of recovery: its way, and what a batch waits for."""
 
 from __future__ import annotations
 
@@ -69,34 +69,7 @@ def wish_recovered(wish: Relayout, recovery: Recovery) -> Relayout:
     return replace(wish, choice=as_recovered(wish.choice, recovery))
 
 
-def check_losses(
-    operators: Sequence[Operator], states: Sequence[OperatorState], settings: Settings
-) -> None:
-    """Raise InvalidRequest if instances are to be lost that could not be recovered."""
-    for batch, instances in settings.losses.items():
-        wishes = [wish for at, some in settings.schedule.items() if at <= batch for wish in some]
-        for operator, state in zip(operators, states, strict=True):
-            what = f"fail: batch {batch}: join {operator.index}"
-            if not settings.keeps_store:
-                asked = [one.choice for one in wishes if one.choice is not None]
-                _check_copies(what, operator, [state.layouts.newest.choice, *asked][-1])
-            last = _most_instances(state, wishes)
-            for instance in instances:
-                if not 0 <= instance < last:
-                    raise InvalidRequest(
-                        f"{what}: instance {instance} does not exist; give one from 0 to {last - 1}"
-                    )
-
-
-def _most_instances(state: OperatorState, wishes: Sequence[Relayout]) -> int:
-    """How many instances an operator may have once wishes are granted, standbys included."""
-    newest = state.layouts.newest
-    choices = [newest.choice, *(one.choice for one in wishes if one.choice is not None)]
-    sizes = [newest.wanted, *(one.instances for one in wishes if one.instances is not None)]
-    return max(sizes) * max(one.group_size for one in choices)
-
-
-def _check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:
+def check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:
     """Raise InvalidRequest if what an operator holds has no copies. There is no store."""
     if not survives(operator):
         raise InvalidRequest(
@@ -149,7 +122,7 @@ def check_durability(
         )
     for operator, choice in zip(operators, choices, strict=True):
         what = f"durability: join {operator.index}"
-        _check_copies(what, operator, choice)
+        check_copies(what, operator, choice)
         copying = choice.copying
         if copying is None:
             continue

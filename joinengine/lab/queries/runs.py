@@ -16,12 +16,13 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from joinengine import JoinQuery, JoinWriter
-from joinengine.api.options import settings_of
 from joinengine.api.queries import StreamQuery
+from joinengine.api.trials import trial_of
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.kernels.hashing import hash_columns, multiset_checksum, net_checksum
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
+from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.queries.named_query import Options, Oracle, Query, skew_of
 from joinengine.lab.queries.reach import fetch, reachable, results_place
 from joinengine.lab.queries.topics import in_topics
@@ -345,9 +346,9 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
 
 def _store_words(options: Options) -> str | None:
     """How fast the store is that a run keeps; None: it keeps none."""
-    settings = settings_of(options.engine)
-    speed = settings.store_speed
-    return settings.store_location if speed is None else str(speed)
+    trial = trial_of(options.engine, {})
+    speed = trial.speed if isinstance(trial, Emulation) else None
+    return options.asked("storeLocation") if speed is None else f"{speed} (emulated)"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.state.store import StoreSpeed
+from joinengine.model.speeds import Speed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -134,8 +134,8 @@ def machines_of(settings: dict[str, Any]) -> Machines:
     return Machines(
         rows_per_node=settings["rows_per_node"],
         row_bytes=settings["row_bytes"],
-        network=StoreSpeed.of(settings["network"], "network"),
-        store=StoreSpeed.of(settings["store"], "store"),
+        network=Speed.of(settings["network"], "network"),
+        store=Speed.of(settings["store"], "store"),
         tail=settings["tail"],
         **seconds,
     )

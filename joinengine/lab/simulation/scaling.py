@@ -35,8 +35,8 @@ from joinengine.lab.simulation.planning import Other
 from joinengine.lab.simulation.workload import KeyStream
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.speeds import Speed
 from joinengine.routing.base_functions import BASES
-from joinengine.state.store import StoreSpeed
 
 #: More nodes would need more memory than the reports of one batch may take: two numbers for each
 #: pair of tasks.
@@ -66,8 +66,8 @@ class Machines:
     rows_per_node: int = 100_000
     row_bytes: int = 100
     work_s: float = 1e-6
-    network: StoreSpeed = field(default_factory=lambda: StoreSpeed(1.25e9, 0.0005))
-    store: StoreSpeed = field(default_factory=lambda: StoreSpeed(60e6, 0.03))
+    network: Speed = field(default_factory=lambda: Speed(1.25e9, 0.0005))
+    store: Speed = field(default_factory=lambda: Speed(60e6, 0.03))
     tail: float = 3.0
     start_s: float = 0.0015
     task_s: float = 0.005

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import override
@@ -22,8 +22,9 @@ from joinengine.operators.aggregation.aggregate_task import (
     aggregate_arrived,
     next_end,
 )
-from joinengine.operators.base import LayoutPolicy, OneInput, Operator, OperatorTask, Order
-from joinengine.operators.desk import Desk, TaskHeader
+from joinengine.operators.base import OneInput, Operator, OperatorTask, Order
+from joinengine.operators.desk import Desk
+from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 
@@ -91,11 +92,7 @@ class Aggregation(AggregateSpec, OneInput, Operator):
         # Partial results stay at the instance that made them, even if it is none any more.
         runs = state.shelves.state.values()
         most = max([state.layouts.router.instances, *(run.instance + 1 for run in runs)])
-        tasks = order.tasks(most, facts={CLOSED: state.clock.closed, PASSES_ON: passes_on})
-        if self.stage is Stage.PARTIAL:
-            return tasks
-        # The emulated work of tuples is that of the first stage.
-        return [replace(one, header=_without_work(one.header)) for one in tasks]
+        return order.tasks(most, facts={CLOSED: state.clock.closed, PASSES_ON: passes_on})
 
     @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
@@ -122,7 +119,3 @@ class Aggregation(AggregateSpec, OneInput, Operator):
             f"operator {self.index}: {what} on {self.instances} instances",
             "  a partial result is kept until its last window has ended",
         ]
-
-
-def _without_work(header: TaskHeader) -> TaskHeader:
-    return replace(header, emulation=replace(header.emulation, per_tuple_s=0.0))

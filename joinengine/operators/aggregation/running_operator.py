@@ -14,8 +14,9 @@ from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account
 from joinengine.operators.aggregation.aggregate_spec import AggregateSpec
 from joinengine.operators.aggregation.running_task import add_up_due
-from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask
+from joinengine.operators.base import Operator, OperatorTask
 from joinengine.operators.desk import Desk
+from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.operators.recent import InTimeOrder
 from joinengine.operators.timing import Flow
 

@@ -20,11 +20,12 @@ from joinengine.model.query import JoinType
 from joinengine.model.texts import condition_text, counted, size_text
 from joinengine.model.windows import Sliding
 from joinengine.operators.accounts import join_account
-from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
+from joinengine.operators.base import Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.join.join_task import join_arrived
 from joinengine.operators.join.watchers import CLOSING, SEEN, UNREAD, WATCHERS
+from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.operators.timing import (
     Flow,
     Limit,

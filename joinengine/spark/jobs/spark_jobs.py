@@ -229,14 +229,14 @@ def called(name: str | None) -> str:
 def step_of(operator: Operator) -> str:
     """The step that runs an operator: its kind, its number, and on what it joins or groups.
 
-    >>> class Join:
-    ...     index = 1
+    >>> class Joining:
+    ...     kind, index = "join", 1
     ...     account = staticmethod(lambda: {"on": "a = b"})
-    >>> step_of(Join())
+    >>> step_of(Joining())
     'join 1 on a = b'
     """
     on = shorten(str(operator.account().get("on", "")), _MOST, placeholder=" ..")
-    return f"{type(operator).__name__.lower()} {operator.index}" + (f" on {on}" if on else "")
+    return f"{operator.kind} {operator.index}" + (f" on {on}" if on else "")
 
 
 @contextmanager

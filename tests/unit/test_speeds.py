@@ -1,11 +1,11 @@
-"""How fast a store is, as users write it."""
+"""How fast a store or a network is, as users write it."""
 
 from __future__ import annotations
 
 import pytest
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.state.store import StoreSpeed
+from joinengine.model.speeds import Speed
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from joinengine.state.store import StoreSpeed
 )
 def test_what_is_no_speed_is_refused(text):
     with pytest.raises(InvalidRequest, match=r"^store"):
-        StoreSpeed.of(text, "store")
+        Speed.of(text, "store")
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_what_is_no_speed_is_refused(text):
     ],
 )
 def test_speeds_are_read(text, speed):
-    found = StoreSpeed.of(text, "store")
+    found = Speed.of(text, "store")
     assert (found.bytes_per_s, found.latency_s) == speed
