@@ -136,9 +136,9 @@ def _told(method: str, engines: int, drawn: bool) -> Story:
     return Story(
         (np.cumsum(seconds_of(records)) / 60).tolist(),
         [float(SCALE * record.input_rows) for record in records],
-        [score(np.array(join.received, float)) for join in joins],
+        [score(np.array(join.work.received, float)) for join in joins],
         moved,
-        float(SCALE * sum(join.moved_rows for join in joins)),
+        float(SCALE * sum(join.moved.rows for join in joins)),
         sum(record.output_rows for record in records),
     )
 

@@ -187,9 +187,9 @@ def test_texts_that_moved_away_and_back_are_judged_once(tmp_path):
     query = Texts(tmp_path, novelty("lptf", 2, delay_us=100_000).query(), "lptf")
     for number, found in enumerate(batches):
         query.run_tuples(number, found, [])
-    assert sum(join.moved_rows for record in query.records for join in record.joins) > 100
+    assert sum(join.moved.rows for record in query.records for join in record.joins) > 100
     query.finish(len(batches))
     assert query.output() == novel([text for found in batches for text in found], 2, 0.4)
     joins = [join for record in query.records for join in record.joins]
-    assert sum(join.expired_rows for join in joins) == serial
+    assert sum(join.state.expired_rows for join in joins) == serial
     assert {"open", "sort", "probe", "merge", "count"} <= query.records[0].work_s.keys()

@@ -95,7 +95,7 @@ def test_under_a_window_old_runs_leave_and_merges_hold_back_little(tmp_path):
             for run in runs:
                 held_back = run.max_time - run.settled_time
                 assert held_back <= window.span_us / WINDOW_PART
-    expired = sum(record.joins[0].expired_rows for record in query.records)
+    expired = sum(record.joins[0].state.expired_rows for record in query.records)
     assert expired > 0
     # 8 ms on either side of the newest tuple, and 1 ms a batch: well under 40 batches' worth.
     assert query.state.shelves.rows < 30 * 30

@@ -76,8 +76,8 @@ def test_pairs_and_results_are_told_once(layout, batches, window, on, lazy):
             if work is None:
                 continue
             routed, stored, _, candidates, results = work.done.sum(axis=1)
-            assert (routed, stored) == (sum(record.received), sum(record.stored))
-            assert (candidates, results) == (record.candidates, sum(record.made))
+            assert (routed, stored) == (sum(record.work.received), sum(record.work.stored))
+            assert (candidates, results) == (record.work.candidates, sum(record.work.made))
             told = [one.sum() for one in (work.candidates, work.results)]
             assert np.allclose(told + work.others[3:].sum(axis=1), [candidates, results])
             assert (interval.arrived <= work.probed).all() or on or lazy

@@ -311,7 +311,7 @@ class Trial:
         if before != actor.name:
             raise Violation(f"{actor.name} reports batch {record.batch} after {before}")
         self.changed += any(join.reason is not None for join in record.joins)
-        self.recovered += sum(join.lost_instances for join in record.joins)
+        self.recovered += sum(join.lost.count for join in record.joins)
         self._look_at_places(record.batch, self._jobs[actor])
 
     def _look_at(self, verb, path):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, StateRecord, Worked
 from joinengine.reporting import notebook
 from joinengine.reporting.run_report import STEPS, batch_rows
 
@@ -61,7 +61,8 @@ def test_titles_and_lines_are_text():
 
 def record(number, rows):
     seconds = dict.fromkeys(("elapsed_s", *STEPS), 1.0)
-    operator = OperatorRecord(2, received=[rows, 0], held=[rows, 0], busy_s=[0.1, 0.2])
+    work = Worked([rows, 0], busy_s=[0.1, 0.2])
+    operator = OperatorRecord(2, work=work, state=StateRecord(held=[rows, 0]))
     return BatchRecord(number, 0.0, seconds, joins=[operator], input_rows=rows)
 
 

@@ -132,8 +132,8 @@ class SimulatedDriver:
         told |= {"whole_s": whole, "other_s": whole - known}
         told |= {"manifest_bytes": len(written), "full": runner.manifest.is_full}
         (join,) = records[0].joins
-        told |= {"replans": join.reason is not None, "moved_rows": join.moved_rows}
-        return told | {"received": join.received}
+        told |= {"replans": join.reason is not None, "moved_rows": join.moved.rows}
+        return told | {"received": join.work.received}
 
 
 def _listed(layout: KeyBased, keys: int) -> RoutingTable:
