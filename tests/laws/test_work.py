@@ -324,4 +324,4 @@ def test_a_tuple_that_meets_all_that_has_waited_is_no_sign_of_others(rights, par
     work = interval.work
     assert work.candidates.sum() == work.results.sum() == 300 * rights
     spent = 300 * rights * work.costs[3:].sum() / work.seconds().sum()
-    assert np.isclose(loads.pairs.sum() / work.done[1].sum(), part * spent)
+    assert np.isclose(loads.parts.pairs.sum() / work.done[1].sum(), part * spent)
