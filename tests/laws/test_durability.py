@@ -192,13 +192,11 @@ def test_what_is_computed_again_is_refused_by_the_clock_that_it_had():
                 start_again(query)
             query.run_tuples(number, *sides)
         outputs.append(query.output())
-        refused.append(
-            [(one.joins[0].refused.ahead, one.joins[0].refused.late) for one in query.records]
-        )
+        refused.append([one.joins[0].refused for one in query.records])
     assert outputs[0] == outputs[1]
     assert outputs[0]
     assert refused[0] == refused[1]
-    assert all(map(sum, zip(*refused[0], strict=True)))
+    assert any(one.ahead for one in refused[0]) and any(one.late for one in refused[0])
 
 
 class Astray(ClusterJobs):
