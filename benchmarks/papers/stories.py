@@ -26,7 +26,7 @@ from joinengine.balancing.costs import Load
 from joinengine.balancing.dlb import score
 from joinengine.driver.settings import Settings
 from joinengine.lab.queries import QUERIES
-from joinengine.lab.queries.first_story.novelty import StreamNovelty
+from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.lab.queries.named_query import Options
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.stream import RecordedStream
@@ -112,9 +112,7 @@ def _told(method: str, engines: int, drawn: bool) -> Story:
     choice = METHODS[method]
     query = StreamNovelty(
         table_stream(None, recorded, "texts"),
-        key="lsh",
-        terms="terms",
-        time="x_ts",
+        TextColumns("lsh", "terms", "x_ts"),
         delay_us=0,
         history=HISTORY // SCALE,
         threshold=THRESHOLD,

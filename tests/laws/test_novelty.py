@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.lab.queries.first_story.novelty import StreamNovelty
+from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.layouts import LAYOUTS
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
@@ -96,9 +96,7 @@ def novel(found, history, threshold):
 def novelty(layout, history, delay_us=300_000):
     return StreamNovelty(
         SOURCE,
-        key="k",
-        terms="terms",
-        time="ts",
+        TextColumns("k", "terms", "ts"),
         delay_us=delay_us,
         history=history,
         threshold=0.4,
