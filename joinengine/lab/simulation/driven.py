@@ -29,6 +29,7 @@ from joinengine.model.query import FromSource, JoinType, OutputColumn
 from joinengine.model.windows import within
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.routing.table import RoutingTable
 from joinengine.state import manifests
@@ -82,7 +83,7 @@ def driver_of(
             [choice],
             checkpoint,
             "q",
-            DiscardSink(),
+            Delivery(checkpoint, DiscardSink()),
             Settings(exchange=exchange),
         )
         runner.recover()
