@@ -271,7 +271,7 @@ def test_a_table_survives_too(exchange, tmp_path):
         query.run(number, [[(0, rows(Side.LEFT, some))]])
     assert query.output() == Counter(a + b for a in chain(*left) for b in right if a[0] == b[0])
     assert noticed(query) == {2: {1}, 5: {3}}
-    assert sum(joins(query)[1].received) == len(left[1])
+    assert sum(joins(query)[1].work.received) == len(left[1])
 
 
 def test_keys_come_again_whole():

@@ -114,7 +114,7 @@ def test_several_lost_at_once_take_along_only_keys_with_all_copies_there(
                 query.run_tuples(number, *batches[number])
             return
         query.run_tuples(number, *batches[number])
-        assert set(joins(query)[number].lost) == lost
+        assert set(joins(query)[number].lost.instances) == lost
     check_results(query, batches)
 
 
