@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from joinengine.driver.figures import FIGURES
@@ -23,7 +24,10 @@ METRICS = "joinengine"
 #: Split keys that a line names.
 _MOST_NAMED = 3
 #: Figures of an operator that Spark's progress has no place for.
-CUSTOM = (*(name for name, one in FIGURES.items() if one.spark is None), "layout_versions")
+CUSTOM: Mapping[str, Callable[[OperatorRecord], int]] = {
+    **{name: one.of for name, one in FIGURES.items() if one.spark is None},
+    "layout_versions": attrgetter("layout_versions"),
+}
 
 
 def batch_line(record: BatchRecord) -> str:
@@ -155,10 +159,7 @@ def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
         "commitTimeMs": 0,
         "numShufflePartitions": join.instances,
         "numStateStoreInstances": join.instances,
-        "customMetrics": {
-            **{name: one.of(join) for name, one in FIGURES.items() if one.spark is None},
-            "layout_versions": join.layout_versions,
-        },
+        "customMetrics": {name: of(join) for name, of in CUSTOM.items()},
     }
 
 

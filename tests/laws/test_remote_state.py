@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def test_results_are_those_of_the_nested_loop(world, layout, inlined):
             query.restart()
         if number == 3:  # as on another machine
             query.jobs.stores = RunStores(world)
-            cache.file_cache().forget_all()
+            shutil.rmtree(cache.file_cache().folder)
     query.finish(len(batches))
     check_results(query, batches, WINDOW)
 
@@ -202,7 +203,7 @@ def test_each_batch_tells_what_tasks_have_found_in_their_caches(world, written):
         query.run_tuples(number, left, right)
         if number == 3:  # as on another machine
             query.jobs.stores = RunStores(world)
-            cache.file_cache().forget_all()
+            shutil.rmtree(cache.file_cache().folder)
     read = [record.joins[0] for record in query.records]
     assert [one.reads.fetched_files for one in read[:4]] == [0] * 4
     cold, warm = read[4:6]
@@ -225,7 +226,7 @@ def test_slices_that_move_are_read_by_ranges(world, written, monkeypatch, layout
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
         query.jobs.stores = RunStores(world)
-        cache.file_cache().forget_all()
+        shutil.rmtree(cache.file_cache().folder)
     assert any(record.joins[0].moved.rows for record in query.records)
     assert found["get_ranges", "runs"]
     query.finish(len(batches))

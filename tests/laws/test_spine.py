@@ -21,7 +21,6 @@ from joinengine.state.spine import (
     SMALL_PART,
     SMALL_ROWS,
     WINDOW_PART,
-    count_groups,
     cut_word,
     plan_merges,
 )
@@ -54,7 +53,9 @@ def test_live_runs_stay_logarithmic(tmp_path, monkeypatch, merge_rows, batches):
     most = 0
     for batch in range(batches):
         query.run_tuples(batch, *tuples_of(rng, batch, 12, 100 * batch), map_tasks=1)
-        most = max(most, *(count_groups(runs) for runs in spines(query.state).values()))
+        most = max(
+            most, *(len({run.group for run in runs}) for runs in spines(query.state).values())
+        )
     levels = math.log(batches, FAN_IN) + 2
     # At most three groups a level wait, and the inputs and outputs of merges in progress are there.
     assert 4 <= most <= (2 * FAN_IN) * levels

@@ -155,16 +155,6 @@ def _listed(layout: KeyBased, keys: int) -> RoutingTable:
     return RoutingTable(placements)
 
 
-def _with_table(runner: BatchRunner, keys: int) -> None:
-    """Go on as if earlier re-plans had made a table of `keys` keys."""
-    (state,) = runner.manifest.operators
-    newest = state.layouts.newest
-    assert isinstance(newest.layout, KeyBased)
-    layout = replace(newest.layout, table=_listed(newest.layout, keys))
-    layouts = replace(state.layouts, newest=replace(newest, layout=layout))
-    runner.manifest = replace(runner.manifest, operators=(replace(state, layouts=layouts),))
-
-
 @contextmanager
 def _parts(jobs: SimulatedJobs) -> Any:
     """Charge the time of a batch to the parts that the driver's own clock tells."""
