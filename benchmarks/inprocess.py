@@ -21,6 +21,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.allocating import keep_freed_memory
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
@@ -76,7 +77,8 @@ def run(
         jobs.tables = [list((tables or {}).items())]
         asked = replace(settings or Settings(), exchange=jobs.exchange)
         choices = [choice] * len(query.operators)
-        runner = BatchRunner(jobs, query, choices, checkpoint, "q", DiscardSink(), asked)
+        delivery = Delivery(checkpoint, DiscardSink())
+        runner = BatchRunner(jobs, query, choices, checkpoint, "q", delivery, asked)
         runner.observe(records.append)
         runner.recover()
         for number, frame in enumerate(batches):

@@ -81,7 +81,7 @@ def _frames() -> Iterator[Sequence[pa.RecordBatch]]:
 
 def _busiest(record: OperatorRecord) -> float:
     """The most tuples that an instance has stored as a home, over the mean."""
-    joined = np.array(record.stored) - np.array(record.backed)
+    joined = np.array(record.work.stored) - np.array(record.work.backed)
     return float(joined.max() / joined.mean())
 
 

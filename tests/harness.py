@@ -25,6 +25,7 @@ from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join, MultiwayJoin
 from joinengine.operators.base import QuerySpec
 from joinengine.results.compaction import CompactingSink
+from joinengine.results.delivery import Delivery
 from joinengine.results.merging import MergeReport, MergeTask, merge
 from joinengine.results.sinks import ParquetSink, SideOutput
 from joinengine.results.staging import Cutting
@@ -256,8 +257,9 @@ class LocalQuery:
         sink = self._sink()
         sink.step = self.jobs.step
         choices = self.choices or [self.choice] * len(self.query.operators)
+        delivery = Delivery(self.checkpoint, sink, self.aside)
         self.runner = BatchRunner(
-            self.jobs, self.query, choices, self.checkpoint, "q", sink, self.settings, self.aside
+            self.jobs, self.query, choices, self.checkpoint, "q", delivery, self.settings
         )
         self.runner.observe(self.records.append)
         self.runner.recover()

@@ -76,7 +76,7 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
                 continue
             whole.setdefault(name, []).append(time.process_time() - start)
             busy.setdefault(name, []).append(_busy(records, cell.instances))
-            results.add(sum(sum(record.joins[-1].made) for record in records))
+            results.add(sum(sum(record.joins[-1].work.made) for record in records))
             plans = _plans(records) if name == AUTO else plans
     if len(results) > 1:
         raise click.ClickException(f"{cell}: layouts differ in their results: {results}")
@@ -105,7 +105,7 @@ def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:
     """(B, N) seconds of each instance in each batch; a matrix may have fewer instances."""
     found = np.zeros((len(records), instances))
     for row, record in zip(found, records, strict=True):
-        row[: len(record.joins[-1].busy_s)] = record.joins[-1].busy_s
+        row[: len(record.joins[-1].work.busy_s)] = record.joins[-1].work.busy_s
     return found
 
 

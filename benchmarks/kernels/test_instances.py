@@ -18,6 +18,7 @@ from joinengine.model.conditions import equi
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
@@ -74,8 +75,9 @@ def test_join_tasks(benchmark, tmp_path, instances):
     checkpoint = Checkpoint.below(tmp_path)
     checkpoint.create()
     query = QuerySpec((join,), ("left", "right"))
+    delivery = Delivery(checkpoint, DiscardSink())
     runner = BatchRunner(
-        TimedJobs(benchmark), query, [choose("hash")], checkpoint, "q", DiscardSink(), Settings()
+        TimedJobs(benchmark), query, [choose("hash")], checkpoint, "q", delivery, Settings()
     )
     runner.recover()
     draws = np.random.default_rng(0)

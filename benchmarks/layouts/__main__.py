@@ -30,7 +30,7 @@ from joinengine.lab.comparison.tables import TABLE_WIDTH, ranking_legend, rankin
 from joinengine.lab.comparison.verdicts import verdict
 from joinengine.lab.queries import Options, Query, find
 from joinengine.lab.queries.named_query import check
-from joinengine.lab.queries.runs import Places, run
+from joinengine.lab.queries.runs import Followers, Places, run
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import FORMAT, made_by, received_by_batch
@@ -104,7 +104,9 @@ def _verdict(reports: list[dict[str, Any]]) -> list[str]:
 def _calibrated(spark: Any, query: Query, base: Options) -> int:
     """The work for a tuple, in microseconds: see above. The run also warms the session up."""
     options = replace(base, zipf=max(SKEWS), layout=LAYOUTS["hash"]())
-    loads = received_by_batch(run(spark, query, options, Places(), say=console.print))
+    loads = received_by_batch(
+        run(spark, query, options, Places(), followers=Followers(console.print))
+    )
     return max(1, round(WAIT_S * 1e6 / float(loads.max(axis=1).sum())))
 
 

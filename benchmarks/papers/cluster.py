@@ -25,6 +25,7 @@ from joinengine.driver.settings import Settings
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
@@ -142,7 +143,8 @@ def run_on(
         checkpoint = Checkpoint.below(folder, world=cluster.world)
         checkpoint.create()
         asked = replace(settings or Settings(), exchange=cluster.exchange)
-        runner = BatchRunner(cluster, query, choices, checkpoint, "q", DiscardSink(), asked)
+        delivery = Delivery(checkpoint, DiscardSink())
+        runner = BatchRunner(cluster, query, choices, checkpoint, "q", delivery, asked)
         runner.observe(records.append)
         runner.recover()
         for number, frame in enumerate(frames):

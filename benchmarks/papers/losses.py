@@ -114,7 +114,7 @@ def run(frames: Sequence[Frame], setting: Setting) -> Ran:
     return Ran(
         seconds_of(records),
         [record.input_rows for record in records],
-        [record.batch for record in records if record.joins[0].lost],
+        [record.batch for record in records if record.joins[0].lost.instances],
         (
             sum(record.output_rows for record in records),
             sum(record.checksum for record in records) % (1 << 64),

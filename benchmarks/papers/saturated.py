@@ -105,7 +105,8 @@ def seconds_of(record: BatchRecord) -> float:
     Each operator has machines of its own, and those that are ahead wait for the slowest.
     """
     works = [
-        WORK_S * (join.moved_rows / join.instances + max(join.received)) for join in record.joins
+        WORK_S * (join.moved.rows / join.instances + max(join.work.received))
+        for join in record.joins
     ]
     return record.seconds["plan_s"] + max(works)
 

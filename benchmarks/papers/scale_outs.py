@@ -35,7 +35,7 @@ def grown(method: str, zipf: float) -> Growth:
     seconds, moved = list[float](), list[float]()
     for number in range(len(last) - 1):
         if last[number + 1].instances > last[number].instances:
-            rows = float(last[number + 1].moved_rows)
+            rows = float(last[number + 1].moved.rows)
             moved.append(rows)
             seconds.append(records[number].seconds["plan_s"] + rows * MOVED_S)
     return Growth([float(one.instances) for one in last], seconds, moved)

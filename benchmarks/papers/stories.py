@@ -28,7 +28,7 @@ from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
 from joinengine.lab.queries import QUERIES
-from joinengine.lab.queries.first_story.novelty import StreamNovelty
+from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.lab.queries.named_query import Options
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.stream import RecordedStream
@@ -114,9 +114,7 @@ def _told(method: str, engines: int, drawn: bool) -> Story:
     choice = METHODS[method]
     query = StreamNovelty(
         table_stream(None, recorded, "texts"),
-        key="lsh",
-        terms="terms",
-        time="x_ts",
+        TextColumns("lsh", "terms", "x_ts"),
         delay_us=0,
         history=HISTORY // SCALE,
         threshold=THRESHOLD,
@@ -138,9 +136,9 @@ def _told(method: str, engines: int, drawn: bool) -> Story:
     return Story(
         (np.cumsum(seconds_of(records)) / 60).tolist(),
         [float(SCALE * record.input_rows) for record in records],
-        [score(np.array(join.received, float)) for join in joins],
+        [score(np.array(join.work.received, float)) for join in joins],
         moved,
-        float(SCALE * sum(join.moved_rows for join in joins)),
+        float(SCALE * sum(join.moved.rows for join in joins)),
         sum(record.output_rows for record in records),
     )
 

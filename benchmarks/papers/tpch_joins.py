@@ -58,7 +58,12 @@ def join(
 def received(records: Sequence[BatchRecord]) -> float:
     """The mean of what a node has received, in all joins."""
     return float(
-        sum(np.mean(each.received) for record in records for each in record.joins if each.received)
+        sum(
+            np.mean(each.work.received)
+            for record in records
+            for each in record.joins
+            if each.work.received
+        )
     )
 
 
@@ -70,7 +75,9 @@ def compared(records: Sequence[BatchRecord]) -> float:
     total = 0.0
     for record in records:
         for each in record.joins:
-            if each.received:
-                n = min(len(each.received), len(each.held))
-                total += float((np.array(each.received[:n]) * np.array(each.held[:n])).max())
+            if each.work.received:
+                n = min(len(each.work.received), len(each.state.held))
+                total += float(
+                    (np.array(each.work.received[:n]) * np.array(each.state.held[:n])).max()
+                )
     return total

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from joinengine import JoinQuery, session
 from joinengine.lab.queries import Options, find
 from joinengine.lab.queries.eq5 import KEYS, TABLES
-from joinengine.lab.queries.runs import Places, run
+from joinengine.lab.queries.runs import Followers, Places, run
 from joinengine.lab.tpch.arrival import TableOrder
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.layouts import choose
@@ -77,7 +77,8 @@ def joined(spark: Any, settings: Options, layout: str, batches: int) -> dict[str
     started = list[JoinQuery]()
     eq5 = find("eq5")
     asked = replace(settings, layout=choose(layout))
-    report = run(spark, eq5, asked, Places(), on_start=started.append, validate=True)
+    followers = Followers(on_start=started.append)
+    report = run(spark, eq5, asked, Places(), validate=True, followers=followers)
     if not report["valid"]:
         raise RuntimeError(f"{layout} on {settings.instances} executors: results are not DuckDB's")
     counted = slice(WARM, batches)

@@ -72,13 +72,13 @@ def with_backups(
     numbers are equal modulo it fail together; None: each fails alone.
     """
     level, found = loads.per_instance(), dict[int, tuple[int, ...]]()
-    cost = loads.backup
+    cost = loads.backups.load
     homes = np.zeros(len(loads.hashes), np.int64)
     homes[loads.keys] = loads.instances
     odd = np.flatnonzero(_present(loads) != wanted)
     present = {key: list[int]() for key in odd.tolist()}
-    some = np.isin(loads.backup_keys, odd)
-    pairs = loads.backup_keys[some].tolist(), loads.backup_instances[some].tolist()
+    some = np.isin(loads.backups.keys, odd)
+    pairs = loads.backups.keys[some].tolist(), loads.backups.instances[some].tolist()
     for key, backup in zip(*pairs, strict=True):
         present[key].append(backup)
     for key in odd[np.argsort(-cost[odd], kind="stable")].tolist():
@@ -101,7 +101,7 @@ def with_backups(
 
 def _present(loads: Loads) -> Ints:
     """(K,) how many backups each key has."""
-    return np.bincount(loads.backup_keys, minlength=len(loads.hashes))
+    return np.bincount(loads.backups.keys, minlength=len(loads.hashes))
 
 
 def _others(taken: set[int], instances: int, domains: int) -> list[int]:

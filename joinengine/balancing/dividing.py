@@ -25,7 +25,7 @@ import numpy as np
 
 from joinengine.balancing.hosting import at_instances, over_tasks
 from joinengine.balancing.levelling import in_turn
-from joinengine.balancing.loads import Loads, fixed_now
+from joinengine.balancing.loads import Loads, Parts, fixed_now
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.shares import build_table
 from joinengine.balancing.statistics import Bools, Floats, Interval, Ints
@@ -103,8 +103,8 @@ def ways_over(instances: int) -> Ways:
 
 def costs_of(loads: Loads, key: int, ways: Ways) -> tuple[Floats, Floats]:
     """(W,) the load of a key at each of its homes, if shares are even, and at all together."""
-    left, right = loads.whole[:, key].tolist()
-    pairs, carried = float(loads.pairs[key]), float(loads.carried[:, key].sum())
+    left, right = loads.parts.whole[:, key].tolist()
+    pairs, carried = float(loads.parts.pairs[key]), float(loads.parts.carried[:, key].sum())
     rows, columns = np.maximum(ways.rows, 1), ways.columns
     homes = rows * columns
     copied = pairs + left * columns + right * rows
@@ -239,8 +239,8 @@ def _at_homes(
 
 def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
     """The loads if keys are divided in these ways, and all others in the cheaper of two modes."""
-    left, right = loads.whole
-    carried = loads.carried.sum(axis=0)
+    left, right = loads.parts.whole
+    carried = loads.parts.carried.sum(axis=0)
     copied = np.minimum(left, right) <= carried
     split_sides = (right > left).astype(np.int64)
     if loads.left_only:
@@ -251,9 +251,9 @@ def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
             if copied[key]:
                 split_sides[key] = Side.LEFT if shape.rows > 1 else Side.RIGHT
     columns = np.arange(len(loads.hashes))
-    small = loads.whole[1 - split_sides, columns]
+    small = loads.parts.whole[1 - split_sides, columns]
     fixed = np.where(copied, small, carried)
-    total = left + right + loads.pairs
+    total = left + right + loads.parts.pairs
     # Which copies are held is known of the sides that `loads` would copy.
     same = loads.copied & copied & (loads.split_sides == split_sides)
     part = np.divide(small, left + right, out=np.zeros(len(small)), where=left + right > 0)
@@ -296,8 +296,8 @@ def _laid_out(
 
 
 def _of_cell(loads: Loads, key: int, shape: Shape) -> float:
-    left, right = loads.whole[:, key].tolist()
-    return float(loads.pairs[key] / shape.homes + left / shape.rows + right / shape.columns)
+    left, right = loads.parts.whole[:, key].tolist()
+    return float(loads.parts.pairs[key] / shape.homes + left / shape.rows + right / shape.columns)
 
 
 def _without(loads: Loads, laid: Mapping[int, Mapping[int, float]]) -> Loads:
@@ -308,7 +308,7 @@ def _without(loads: Loads, laid: Mapping[int, Mapping[int, float]]) -> Loads:
     gone = np.array([*laid], np.int64)
     spread[gone], fixed[gone] = 0.0, 0.0
     stay = ~np.isin(loads.keys, gone)
-    whole, carried, pairs = loads.whole.copy(), loads.carried.copy(), loads.pairs.copy()
+    whole, carried, pairs = (part.copy() for part in loads.parts)
     whole[:, gone], carried[:, gone], pairs[gone] = 0.0, 0.0, 0.0
     return replace(
         loads,
@@ -318,9 +318,7 @@ def _without(loads: Loads, laid: Mapping[int, Mapping[int, float]]) -> Loads:
         instances=np.concatenate([loads.instances[stay], loads.homes[gone]]),
         shares=np.concatenate([loads.shares[stay], np.ones(len(gone))]),
         rest=rest,
-        whole=whole,
-        carried=carried,
-        pairs=pairs,
+        parts=Parts(whole, carried, pairs),
         level=np.zeros(0),
     )
 

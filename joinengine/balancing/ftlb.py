@@ -79,17 +79,17 @@ class _Plan:
         n, keys = loads.n_instances, len(loads.hashes)
         self.domains = domains or n
         self.cost = loads.spread + loads.fixed
-        self.copy = loads.backup if len(loads.backup) else np.zeros(keys)
+        self.copy = loads.backups.load if len(loads.backups.load) else np.zeros(keys)
         self.level = loads.per_instance()
         self.mean = float(self.level.mean())
         self.limit = (1 + imbalance) * self.mean * (1 + ROUNDING)
         self.origin = np.empty(keys, np.int64)
         self.origin[loads.keys] = loads.instances
         self.home = self.origin.copy()
-        by_key = np.argsort(loads.backup_keys, kind="stable")
-        self.backups = loads.backup_instances[by_key]
-        self.first = np.searchsorted(loads.backup_keys[by_key], np.arange(keys + 1))
-        copies = 1 + np.bincount(loads.backup_keys, minlength=keys)
+        by_key = np.argsort(loads.backups.keys, kind="stable")
+        self.backups = loads.backups.instances[by_key]
+        self.first = np.searchsorted(loads.backups.keys[by_key], np.arange(keys + 1))
+        copies = 1 + np.bincount(loads.backups.keys, minlength=keys)
         index = migration_index(self.cost, loads.held, copies, beta, gamma)
         order = np.argsort(index, kind="stable")
         order = order[self.cost[order] > 0]

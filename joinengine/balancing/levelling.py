@@ -305,14 +305,14 @@ def divisible(loads: Loads, limit: float) -> Loads:
     """
     total = loads.spread + loads.fixed
     heavy = np.flatnonzero((total > limit) & loads.copied)
-    if loads.left_only or not len(heavy) or not loads.whole.size:
+    if loads.left_only or not len(heavy) or not loads.parts.whole.size:
         return loads
     everything = float(loads.per_instance().sum())
     spread, fixed, copied = loads.spread.copy(), loads.fixed.copy(), loads.copied.copy()
     held_fixed = loads.held_fixed.copy()
     for key in heavy.tolist():
         rest = everything - float(total[key])
-        carried = float(loads.carried[:, key].sum())
+        carried = float(loads.parts.carried[:, key].sum())
         now = _reachable(rest, float(spread[key]), float(fixed[key]), loads.n_instances)
         then = _reachable(rest, float(total[key]) - carried, carried, loads.n_instances)
         if now > limit and then < now * (1 - LEAST_GAIN):

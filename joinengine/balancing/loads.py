@@ -45,13 +45,36 @@ DEPART_SIGMAS = 5.0
 DEPART_PART = 0.1
 #: The pairs of so many tuples of a key are expected to come again by half.
 FEW_TUPLES = 2.0
-
-
 #: The fields of Loads that are (K,).
-_OF_KEYS = (
-    *("hashes", "homes", "spread", "fixed", "held", "held_fixed"),
-    *("copied", "split_sides", "pairs", "backup"),
-)
+_OF_KEYS = "hashes", "homes", "spread", "fixed", "held", "held_fixed", "copied", "split_sides"
+
+
+class Parts(NamedTuple):
+    """What the load of each key is made of.
+
+    `whole` (2, K): the tuples of a side at a home that stores all of them. `carried` (2, K): at a
+    home that stores none. `pairs` (K,): what is compared and made, wherever.
+    """
+
+    whole: Floats
+    carried: Floats
+    pairs: Floats
+
+    def of(self, keys: Bools) -> Parts:
+        """The parts of some keys."""
+        return Parts(self.whole[:, keys], self.carried[:, keys], self.pairs[keys])
+
+
+class Backups(NamedTuple):
+    """Key `keys[b]` has a backup at `instances[b]`, which loads it by `load` (K,) of the key."""
+
+    keys: Ints
+    instances: Ints
+    load: Floats
+
+
+_NO_PARTS = Parts(np.zeros((2, 0)), np.zeros((2, 0)), np.zeros(0))
+_NO_BACKUPS = Backups(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -62,14 +85,11 @@ class Loads:
     (K,) tuples of the state, of which every home has the `held_fixed` (K,); `copied` (K,) and
     `split_sides` (K,) how a key would be split.
     Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
-    key sum to 1 and stand together. `rest` (N,) cannot be moved. Key `backup_keys[b]` has a backup
-    at `backup_instances[b]`, which loads it by `backup` (K,) of the key.
-    `whole` (2, K): the tuples of a side at a home that stores all of them; `carried` (2, K): at one
-    that stores none; `pairs` (K,): what is compared and made, wherever. `hosts`: how many tasks
-    host the instances; 0: each has its own. `turn`: what each task works whatever comes; no load of
-    an instance has it. `row`: what it costs to move a tuple. `level` (N,): the loads under the
-    present modes of divided keys, which may be others than planners would choose now; empty: they
-    are the same. `left_only`: only left tuples may be divided, and right ones are then copied.
+    key sum to 1 and stand together. `rest` (N,) cannot be moved. `hosts`: how many tasks host the
+    instances; 0: each has its own. `turn`: what each task works whatever comes; no load of an
+    instance has it. `row`: what it costs to move a tuple. `level` (N,): the loads under the present
+    modes of divided keys, which may be others than planners would choose now; empty: they are the
+    same. `left_only`: only left tuples may be divided, and right ones are then copied.
     """
 
     hashes: Words
@@ -84,12 +104,8 @@ class Loads:
     instances: Ints
     shares: Floats
     rest: Floats
-    backup_keys: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    backup_instances: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    backup: Floats = field(default_factory=lambda: np.zeros(0))
-    whole: Floats = field(default_factory=lambda: np.zeros((2, 0)))
-    carried: Floats = field(default_factory=lambda: np.zeros((2, 0)))
-    pairs: Floats = field(default_factory=lambda: np.zeros(0))
+    backups: Backups = _NO_BACKUPS
+    parts: Parts = _NO_PARTS
     hosts: int = 0
     turn: float = 0.0
     row: float = 1.0
@@ -118,24 +134,25 @@ class Loads:
         n = self.n_instances
         weights = self.shares * spread[self.keys] + fixed[self.keys]
         moved = np.bincount(self.instances, weights, minlength=n)
-        if not len(self.backup_keys):
+        keys, instances, load = self.backups
+        if not len(keys):
             return np.asarray(self.rest + moved)
-        copied = np.bincount(self.backup_instances, self.backup[self.backup_keys], minlength=n)
+        copied = np.bincount(instances, load[keys], minlength=n)
         return np.asarray(self.rest + moved + copied)
 
     def heavy(self, least: float, table: RoutingTable) -> Loads:
         """The loads in which a key below `least` cannot be moved, unless the table lists it."""
         heavy = self.spread + self.fixed >= least
         heavy[table.columns.rows_in(self.hashes)[1]] = True
-        ours, backed = heavy[self.keys], heavy[self.backup_keys]
+        ours, backed = heavy[self.keys], heavy[self.backups.keys]
         movable, fixed = self._of(ours, backed), self._of(~ours, ~backed)
-        numbers = np.cumsum(heavy) - 1
+        numbers, backups = np.cumsum(heavy) - 1, movable.backups
         return replace(
             movable,
             **{name: getattr(self, name)[heavy] for name in _OF_KEYS},
-            **{name: getattr(self, name)[:, heavy] for name in ("whole", "carried")},
+            parts=self.parts.of(heavy),
             keys=numbers[movable.keys],
-            backup_keys=numbers[movable.backup_keys],
+            backups=Backups(numbers[backups.keys], backups.instances, backups.load[heavy]),
             rest=fixed.as_planned(),
         )
 
@@ -146,8 +163,9 @@ class Loads:
             keys=self.keys[fragments],
             instances=self.instances[fragments],
             shares=self.shares[fragments],
-            backup_keys=self.backup_keys[backups],
-            backup_instances=self.backup_instances[backups],
+            backups=Backups(
+                self.backups.keys[backups], self.backups.instances[backups], self.backups.load
+            ),
         )
 
     def under(self, fixed: Floats) -> Loads:
@@ -209,13 +227,10 @@ def _departs(newest: Interval, before: Interval) -> bool:
 class _Sums(NamedTuple):
     """What (K,) keys have brought in some intervals, and (N,) what cannot be moved.
 
-    `whole`, `carried` (2, K), `pairs` (K,), `row` and `turn` as in Loads; `backup` (K,): what a
-    backup costs.
+    `row` and `turn` as in Loads; `backup` (K,): what a backup costs.
     """
 
-    whole: Floats
-    carried: Floats
-    pairs: Floats
+    parts: Parts
     rest: Floats
     backup: Floats
     row: float = 1.0
@@ -251,15 +266,15 @@ def gather_loads(
     else:
         sums = _in_work(history, hashes)
     columns = np.arange(len(hashes))
-    larger, smaller = (sums.whole[some, columns] for some in (split_sides, 1 - split_sides))
-    carried = sums.carried.sum(axis=0)
+    whole, pairs = sums.parts.whole, sums.parts.pairs
+    larger, smaller = (whole[some, columns] for some in (split_sides, 1 - split_sides))
+    carried = sums.parts.carried.sum(axis=0)
     fixed = np.where(copied, smaller, carried)
     keys, instances, shares = fragments_of(hashes, table, base)
-    backup_keys, backup_instances = backups_of(hashes, table, base)
     found = Loads(
         hashes=hashes,
         homes=base.homes(hashes).astype(np.int64),
-        spread=larger + smaller + sums.pairs - fixed,
+        spread=larger + smaller + pairs - fixed,
         fixed=fixed,
         held=held.sum(axis=0),
         held_fixed=np.where(copied, held[1 - split_sides, columns], 0.0),
@@ -269,12 +284,8 @@ def gather_loads(
         instances=instances,
         shares=shares,
         rest=sums.rest,
-        backup_keys=backup_keys,
-        backup_instances=backup_instances,
-        backup=sums.backup,
-        whole=sums.whole,
-        carried=sums.carried,
-        pairs=sums.pairs,
+        backups=Backups(*backups_of(hashes, table, base), sums.backup),
+        parts=sums.parts,
         hosts=0 if newest.work is None else newest.work.hosts,
         turn=sums.turn,
         row=sums.row,
@@ -306,7 +317,8 @@ def _in_tuples(
     backed = [backup_work * interval.backed for interval in history if len(interval.backed)]
     rest = np.sum([*(interval.rest for interval in history), *backed], axis=0)
     nothing = np.zeros((2, len(hashes)))
-    return _Sums(arrived, nothing, nothing[0], rest, backup_work * arrived.sum(axis=0))
+    parts = Parts(arrived, nothing, nothing[0])
+    return _Sums(parts, rest, backup_work * arrived.sum(axis=0))
 
 
 def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
@@ -337,9 +349,9 @@ def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
     pairs_s *= probed / (probed + FEW_TUPLES)
     unit = tuples / total_s if total_s > 0 else 0.0
     row = unit * (routed_s + stored_s)
-    weights = unit * whole, unit * carried, unit * pairs_s.sum(axis=0), unit * seconds
+    parts = Parts(unit * whole, unit * carried, unit * pairs_s.sum(axis=0))
     turns = len(history) * unit * newest.turn_s
-    return _Sums(*weights, row * arrived.sum(axis=0), row, turns)
+    return _Sums(parts, unit * seconds, row * arrived.sum(axis=0), row, turns)
 
 
 def _routed_each(history: Sequence[Interval]) -> float:
@@ -358,10 +370,10 @@ def fixed_now(loads: Loads, table: RoutingTable) -> Floats:
     rows, places = columns.rows_in(loads.hashes)
     homes = np.diff(columns.bounds)[rows]
     rows, places, homes = (some[homes > 1] for some in (rows, places, homes))
-    whole = loads.whole[:, places]
+    whole = loads.parts.whole[:, places]
     sides = 1 - columns.split_sides[rows]
-    copied = whole[sides, np.arange(len(places))]
-    fixed[places] = np.where(columns.copied[rows], copied, loads.carried[:, places].sum(axis=0))
+    copied, carried = whole[sides, np.arange(len(places))], loads.parts.carried[:, places]
+    fixed[places] = np.where(columns.copied[rows], copied, carried.sum(axis=0))
     wide = columns.grid_columns[rows]
     some = np.flatnonzero(wide)
     lines, wide = homes[some] // wide[some], wide[some]

@@ -39,9 +39,6 @@ MOST_LIGHT, LIGHT_PART = 32, 64
 #: So few tuples of a side, or pairs, cost an instance some 1.5 ms, of which a plan would save a
 #: part; to count keys costs half a millisecond and more. So a sparing report of fewer tells no key.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
-#: The amounts that `Work` has of instances: tuples routed, stored, probing; pairs; results.
-AMOUNTS = 5
-
 
 _WORK = "work_"
 

@@ -47,7 +47,6 @@ from joinengine.model.skipped import Skipped
 from joinengine.operators.base import QuerySpec
 from joinengine.results import showings
 from joinengine.results.delivery import Delivery
-from joinengine.results.sinks import SideOutput, Sink
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed, Manifest, Position
@@ -69,9 +68,8 @@ class BatchRunner:
         choices: Sequence[LayoutChoice],
         checkpoint: Checkpoint,
         query_id: str,
-        sink: Sink,
+        delivery: Delivery,
         settings: Settings,
-        aside: SideOutput | None = None,
     ) -> None:
         self.jobs = jobs
         self.query = query
@@ -90,8 +88,7 @@ class BatchRunner:
         self._committed = False
         self._wishes = Wishes(settings.schedule)
         self._checkpoint = checkpoint
-        self.delivery = Delivery(checkpoint, sink, aside)
-        self._aside = aside
+        self.delivery = delivery
         self.settings = settings
         self._named = set[Skipped]()  # the files that this run has named as skipped
         self._turn = RLock()  # a listener may stop the query
@@ -142,8 +139,8 @@ class BatchRunner:
         `generation` is given if it has been claimed already.
         """
         self.generation = fence.claim(self._checkpoint) if generation is None else generation
-        if self._aside is not None:
-            self._aside.prepare()
+        if self.delivery.aside is not None:
+            self.delivery.aside.prepare()
         self._take_up_newest()
         self.check_alone()  # a newer driver may have committed that, and its files are not to go
         self._restore()
@@ -249,17 +246,21 @@ class BatchRunner:
         """The next batch, ready to be committed."""
         with self._leaving_nothing():
             opened = self._computing.open(
-                *(self.manifest, self._counts, end, self.generation, self._world.now_s()),
-                aside=self._aside,
-                resumed_for=self._resumed_for,
-                named=self._named,
+                self.manifest, self._counts, end, self.generation, self._world.now_s()
             )
-            opened = replace(opened, handed=handed)
+            aside = self.delivery.aside
+            opened = replace(
+                opened,
+                aside=None if aside is None else aside.staging.folder,
+                resumed_for=self._resumed_for,
+                named=frozenset(self._named),
+                handed=handed,
+            )
             if opened.number in self.settings.kills:
                 self._attempts.kill(opened.number)
             self._uploaded.share(opened.last)
             with watch.timed("route_s"):
-                routed = self._computing.route(frame, opened, self._aside)
+                routed = self._computing.route(frame, opened, aside)
             with watch.timed("join_s"):
                 target = partial(self.delivery.sink.target, self.generation)
                 computed = self._computing.run(routed, target)
@@ -304,7 +305,7 @@ class BatchRunner:
         if is_ours:  # what was adopted may have been computed again, into files of other names
             self._uploaded.committed(self.manifest)
         if self._committed:
-            told = self.delivery.sink, self._aside, self.delivery.held, self._store
+            told = self.delivery.sink, self.delivery.aside, self.delivery.held, self._store
             clean(self._checkpoint, self.manifest, self._uploaded.kept, *told)
 
     def _was_first(self, batch: int) -> bool:

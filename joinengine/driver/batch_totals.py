@@ -7,7 +7,7 @@ adopted from an older driver brings its own.
 
 from __future__ import annotations
 
-from joinengine.driver.figures import SUMS
+from joinengine.driver.figures import FIGURES, SUMS
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.state.totals import OperatorTotals, Totals
 
@@ -25,5 +25,5 @@ def added(before: Totals, record: BatchRecord) -> Totals:
 
 
 def _added(before: OperatorTotals, entry: OperatorRecord) -> OperatorTotals:
-    sums = {name: before.get(name, 0) + getattr(entry, name) for name in SUMS}
-    return {**before, **sums, "busy_s": before.get("busy_s", 0.0) + sum(entry.busy_s)}
+    sums = {name: before.get(name, 0) + FIGURES[name].of(entry) for name in SUMS}
+    return {**before, **sums, "busy_s": before.get("busy_s", 0.0) + sum(entry.work.busy_s)}

@@ -5,10 +5,9 @@ Nothing is committed or delivered here: what is computed may be thrown away, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from joinengine.balancing.reasons import Reason
 from joinengine.driver import step
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
@@ -16,7 +15,6 @@ from joinengine.driver.recovery.attempts import Attempts
 from joinengine.driver.stages import Arrived, Computed, Counts, Opened, Program, Ran, Routed
 from joinengine.exchange.exchange import through
 from joinengine.exchange.task_results import Target
-from joinengine.model.skipped import Skipped
 from joinengine.operators.base import Attempt, Operator, OperatorTask
 from joinengine.results.sinks import SideOutput
 from joinengine.state.checkpoint import Checkpoint
@@ -42,10 +40,6 @@ class Computing:
         end: Position,
         generation: int,
         clock_s: float,
-        *,
-        aside: SideOutput | None = None,
-        resumed_for: Sequence[Reason | None] = (),
-        named: Collection[Skipped] = (),
     ) -> Opened:
         """The batch after `last`, with an exchange of its own; parameters as in `Opened`."""
         name = tagged(generation, f"{last.batch + 1:08d}-{self._checkpoint.world.nonce()}")
@@ -59,9 +53,6 @@ class Computing:
             through(kind, self._jobs.parallelism, folder),
             generation,
             clock_s,
-            None if aside is None else aside.staging.folder,
-            resumed_for,
-            frozenset(named),
         )
 
     def route(self, frame: Any, opened: Opened, aside: SideOutput | None = None) -> Routed:

@@ -1,28 +1,34 @@
 """The table of figures: what a batch counts of each operator, in which unit, and what it means.
 
-Records of batches have these as fields; the totals of a manifest, `metrics()`, reports, progress,
-the story of a page, Prometheus and docs/metrics.md are made of the table. To add a figure: a line
-here, a field of `OperatorRecord`, and what fills it (joinengine.driver.recording).
+Records of batches hold these; the totals of a manifest, `metrics()`, reports, progress, the story
+of a page, Prometheus and docs/metrics.md are made of the table. To add a figure: a line here, a
+field in a group of `OperatorRecord`, and what fills it (joinengine.driver.recording).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from joinengine.driver.records import OperatorRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A line of the table.
 
-    `name`: the field of `OperatorRecord`, which is also the column and the key. `more`: what only
-    the page says, in Markdown. `lasts`: a figure of the state, which over several batches is as it
+    `name`: the column and the key. `at`: where an `OperatorRecord` holds it. `more`: what only the
+    page says, in Markdown. `lasts`: a figure of the state, which over several batches is as it
     was last; others are added up. `of_batch`: a batch adds it up over its operators. `spark`: the
     field of Spark's progress that holds it; None: it is one of the custom metrics. `words`: behind
     the number in the line of a batch, if it is not 0; None: it is not there.
     """
 
     name: str
+    at: str
     unit: str
     meaning: str
     more: str = ""
@@ -31,28 +37,52 @@ class Figure:
     spark: str | None = None
     words: str | None = None
 
+    def of(self, record: OperatorRecord) -> int:
+        """The figure of one operator in one batch."""
+        found: int = attrgetter(self.at)(record)
+        return found
+
 
 _LINES = (
-    Figure("output_rows", "rows", "rows that the operator has output", of_batch=False),
     Figure(
+        "output_rows", "output_rows", "rows", "rows that the operator has output", of_batch=False
+    ),
+    Figure(
+        "replans",
         "replans",
         "re-plans",
         "how often a planner changed the layout; wishes and growth do not count",
         of_batch=False,
     ),
-    Figure("state_rows", "rows", "copies of rows in the state", lasts=True, spark="numRowsTotal"),
     Figure(
-        "state_bytes", "bytes", "size of these copies on disk", lasts=True, spark="memoryUsedBytes"
+        "state_rows",
+        "state.rows",
+        "rows",
+        "copies of rows in the state",
+        lasts=True,
+        spark="numRowsTotal",
+    ),
+    Figure(
+        "state_bytes",
+        "state.size_bytes",
+        "bytes",
+        "size of these copies on disk",
+        lasts=True,
+        spark="memoryUsedBytes",
     ),
     Figure(
         "moved_rows",
+        "moved.rows",
         "rows",
         "copies that changed their home",
         ", before the batch",
         words="moved",
     ),
-    Figure("moved_bytes", "bytes", "size of the copies that changed their home"),
     Figure(
+        "moved_bytes", "moved.size_bytes", "bytes", "size of the copies that changed their home"
+    ),
+    Figure(
+        "switched_roles",
         "switched_roles",
         "keys",
         "keys whose home and backup changed roles (ftlb); their state does not move",
@@ -60,24 +90,28 @@ _LINES = (
     ),
     Figure(
         "lost_instances",
+        "lost.count",
         "instances",
         "instances whose state could not be read",
         " ([fault-tolerance.md](fault-tolerance.md) says how they recovered)",
     ),
     Figure(
         "recovered_rows",
+        "lost.recovered_rows",
         "rows",
         "lost copies that were restored",
         ": from other copies before the batch, or from the store during it",
     ),
     Figure(
         "unbacked_keys",
+        "lost.unbacked_keys",
         "keys",
         "keys that have no second copy at present, because an instance was lost",
         lasts=True,
     ),
     Figure(
         "report_bytes_up",
+        "told.up_bytes",
         "bytes",
         "size of the tasks' reports for planners",
         ": the counts of keys, and the rows that each instance stored, as numbers of 8 bytes. 0 "
@@ -85,11 +119,13 @@ _LINES = (
     ),
     Figure(
         "report_bytes_down",
+        "told.down_bytes",
         "bytes",
         "size of the driver's requests for planners: the hashes of the keys that it asks for",
     ),
     Figure(
         "whole_reports",
+        "told.whole",
         "operators",
         "operators whose tasks reported all keys that a plan may need",
         ". Layouts that [report in two stages](layouts.md#when-a-plan-is-taken) do so only after "
@@ -97,31 +133,43 @@ _LINES = (
     ),
     Figure(
         "run_files",
+        "reads.files",
         "files",
         "run files of earlier batches that tasks opened, where the state is in an object store",
         "; a file that two tasks opened counts twice. 0 if the state is in a folder",
     ),
-    Figure("run_file_bytes", "bytes", "size of these run files"),
+    Figure("run_file_bytes", "reads.size_bytes", "bytes", "size of these run files"),
     Figure(
         "fetched_files",
+        "reads.fetched_files",
         "files",
         "run files that executors downloaded, because they were not in their file caches",
         " ([file cache](glossary.md#file-cache)); the hit rate of the caches is 1 - "
         "`fetched_files` / `run_files`",
     ),
-    Figure("fetched_bytes", "bytes", "bytes that executors downloaded of these files"),
     Figure(
+        "fetched_bytes",
+        "reads.fetched_bytes",
+        "bytes",
+        "bytes that executors downloaded of these files",
+    ),
+    Figure(
+        "routing_entries",
         "routing_entries",
         "keys",
         "entries of the routing tables: keys that are not whole at their base home",
         lasts=True,
     ),
-    Figure("split_keys", "keys", "keys that several instances share", lasts=True),
+    Figure("split_keys", "split_keys", "keys", "keys that several instances share", lasts=True),
     Figure(
-        "probe_copies", "rows", "rows sent to an instance only to probe: the price of split keys"
+        "probe_copies",
+        "work.probe_copies",
+        "rows",
+        "rows sent to an instance only to probe: the price of split keys",
     ),
     Figure(
         "candidates",
+        "work.candidates",
         "pairs",
         "pairs of rows that joins compared",
         ". Compare it with `output_rows`. Under a window it should be little more, unless a "
@@ -130,18 +178,21 @@ _LINES = (
     ),
     Figure(
         "capped_pairs",
+        "capped_pairs",
         "pairs",
         "pairs that max_pairs_per_key left out, so that no result contains them",
         words="left out by the cap",
     ),
     Figure(
         "expired_rows",
+        "state.expired_rows",
         "rows",
         "copies that left the state, because no row on time can match them any more",
         spark="numRowsRemoved",
     ),
     Figure(
         "late_rows",
+        "refused.late",
         "rows",
         "rows below the watermark, which are neither stored nor matched",
         spark="numRowsDroppedByWatermark",
@@ -149,6 +200,7 @@ _LINES = (
     ),
     Figure(
         "ahead_rows",
+        "refused.ahead",
         "rows",
         "rows further ahead of the driver's clock than max_ahead, which are neither stored nor "
         "matched, and do not move the watermark",
@@ -156,6 +208,7 @@ _LINES = (
     ),
     Figure(
         "null_rows",
+        "refused.null",
         "rows",
         "rows without a key or an event time",
         "; an inner join drops them, an outer join outputs them as unmatched",
@@ -163,6 +216,7 @@ _LINES = (
     ),
     Figure(
         "unknown_change_rows",
+        "refused.change",
         "rows",
         "rows of a changelog whose change is 0 or a word without a meaning, which are neither "
         "stored nor matched",
@@ -170,6 +224,7 @@ _LINES = (
     ),
     Figure(
         "pending_rows",
+        "state.pending_rows",
         "rows",
         "rows of outer, semi and anti joins that may still find a match",
         lasts=True,

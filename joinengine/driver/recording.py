@@ -12,7 +12,16 @@ import numpy as np
 
 from joinengine.balancing.reasons import Balance, Cause, Reason
 from joinengine.driver.hot_keys import heat_of
-from joinengine.driver.records import BatchRecord, OperatorRecord, Refused
+from joinengine.driver.records import (
+    BatchRecord,
+    Lost,
+    Moved,
+    OperatorRecord,
+    Refused,
+    SideRecord,
+    StateRecord,
+    Worked,
+)
 from joinengine.driver.recovery.losses import way_of
 from joinengine.driver.stages import Computed, Counts, Ran
 from joinengine.model.keys import Side
@@ -87,16 +96,13 @@ def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
         instances=layouts.router.instances,
         layout=layouts.newest.choice.label,
         layout_versions=len(layouts.live_versions),
-        expired_rows=ran.expired_rows,
         routing_entries=len(table.placements),
         split_keys=table.split_keys,
-        lost=sorted({*attempt.lost, *attempt.fetched}),
-        recovered_rows=sum(attempt.fetched.values()),
-        moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
+        sides=[SideRecord() for _ in state.clock.sides],
+        state=StateRecord(expired_rows=ran.expired_rows),
+        moved=Moved(from_rows=0 if layouts.pending is None else state.shelves.rows),
+        lost=Lost(sorted({*attempt.lost, *attempt.fetched}), sum(attempt.fetched.values())),
         reason=reason,
-        side_rows=[0 for _ in state.clock.sides],
-        side_bytes=[0 for _ in state.clock.sides],
-        refused=[Refused() for _ in state.clock.sides],
     )
 
 
@@ -112,16 +118,8 @@ def _ways(attempt: Attempt) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
 def _note_asked(entry: OperatorRecord, tasks: Sequence[OperatorTask]) -> None:
     """Take note of the keys that tasks were asked to count."""
     asked = [one for task in tasks if (one := task.header.counted) is not None]
-    entry.report_bytes_down = sum(one.nbytes for one in asked)
-    entry.asked_whole = any(one.whole for one in asked)
-
-
-def _note_reads(entry: OperatorRecord, reads: Reads) -> None:
-    """Take note of the run files that a task has opened."""
-    entry.run_files += reads.files
-    entry.run_file_bytes += reads.size_bytes
-    entry.fetched_files += reads.fetched_files
-    entry.fetched_bytes += reads.fetched_bytes
+    entry.told.down_bytes = sum(one.nbytes for one in asked)
+    entry.told.whole = int(any(one.whole for one in asked))
 
 
 def _note_counts(
@@ -136,7 +134,7 @@ def _note_counts(
     """Take note of what tasks told of keys; `before`: the state whose layout routed the batch."""
     routing = before.layouts.newest
     counted = bool(reports) and routing.choice.counts_keys
-    entry.report_bytes_up = sum(one.count_bytes for one in reports) if counted else 0
+    entry.told.up_bytes = sum(one.count_bytes for one in reports) if counted else 0
     counted = counted and operator.admission(Side.LEFT).keying.is_plain
     history = after.layouts.history
     told = counted and history and history[-1].name in sealed
@@ -153,49 +151,59 @@ def _fill(
     _fill_instances(entry, reports)
     for report in reports:
         changes = report.changes.get(STATE, Changes())
-        entry.move_s = max(entry.move_s, report.seconds.get("move", 0.0))
-        entry.moved_rows += changes.moved_rows
-        entry.moved_bytes += changes.moved_bytes
-        entry.recovered_rows += changes.recovered_rows
-        entry.expired_rows += changes.expired_rows
+        entry.moved.seconds = max(entry.moved.seconds, report.seconds.get("move", 0.0))
+        entry.moved.rows += changes.moved_rows
+        entry.moved.size_bytes += changes.moved_bytes
+        entry.lost.recovered_rows += changes.recovered_rows
+        entry.state.expired_rows += changes.expired_rows
         entry.output_rows += report.result_rows
         entry.capped_pairs += report.capped_pairs
-        if report.reads is not None:
-            _note_reads(entry, report.reads)
     entry.capped = worst_capped(one for report in reports for one in report.capped)
+    reads = [report.reads for report in reports if report.reads is not None]
+    entry.reads = Reads(
+        files=sum(one.files for one in reads),
+        size_bytes=sum(one.size_bytes for one in reads),
+        fetched_files=sum(one.fetched_files for one in reads),
+        fetched_bytes=sum(one.fetched_bytes for one in reads),
+    )
+    entry.state.held = [0] * entry.instances
     for run in state.shelves.state.values():
         live = run.live
         if run.instance < entry.instances:
-            entry.held[run.instance] += live
-        entry.side_rows[run.side] += live
-        entry.side_bytes[run.side] += run.live_bytes
-    entry.newest = tuple(side.newest for side in state.clock.sides)
+            entry.state.held[run.instance] += live
+        entry.sides[run.side].held_rows += live
+        entry.sides[run.side].held_bytes += run.live_bytes
+    for side, clock in zip(entry.sides, state.clock.sides, strict=True):
+        side.newest = clock.newest
     entry.watermark = state.clock.watermark
-    entry.state_rows = sum(entry.side_rows)
-    entry.state_bytes = sum(entry.side_bytes)
-    entry.pending_rows = state.shelves.live_rows(PENDING)
+    entry.state.rows = sum(side.held_rows for side in entry.sides)
+    entry.state.size_bytes = sum(side.held_bytes for side in entry.sides)
+    entry.state.pending_rows = state.shelves.live_rows(PENDING)
     for one in inputs:
-        entry.refused[one.side] += Refused(
+        entry.sides[one.side].refused += Refused(
             *(one.rows, one.late_rows, one.null_rows, one.ahead_rows, one.unknown_change_rows)
         )
 
 
 def _fill_instances(entry: OperatorRecord, reports: Sequence[OperatorReport]) -> None:
     work = work_of(reports, entry.instances)
-    entry.received = work.received.sum(axis=0).tolist()
-    entry.stored = work.stored.sum(axis=0).tolist()
-    entry.backed = work.backed.sum(axis=0).tolist()
-    entry.compared = work.candidates.tolist()
-    entry.made = work.results.tolist()
-    entry.held = [0] * entry.instances
-    entry.busy_s = [0.0] * entry.instances
+    busy_s = [0.0] * entry.instances
     for report in reports:
         for instance, counts in report.instances.items():
             if instance < entry.instances:
-                entry.busy_s[instance] = counts.busy_s
-    entry.probe_copies = int(work.probe_copies.sum())
-    entry.unbacked_keys = int(work.unbacked.sum())
-    entry.homed = work.stored.sum(axis=1).tolist()
+                busy_s[instance] = counts.busy_s
+    entry.work = Worked(
+        received=work.received.sum(axis=0).tolist(),
+        stored=work.stored.sum(axis=0).tolist(),
+        backed=work.backed.sum(axis=0).tolist(),
+        busy_s=busy_s,
+        compared=work.candidates.tolist(),
+        made=work.results.tolist(),
+        probe_copies=int(work.probe_copies.sum()),
+    )
+    entry.lost.unbacked_keys = int(work.unbacked.sum())
+    for side, homed in zip(entry.sides, work.stored.sum(axis=1).tolist(), strict=False):
+        side.homed = homed
 
 
 def _both(before: Reason | None, after: Reason | None) -> Reason | None:

@@ -21,6 +21,7 @@ from joinengine.model.skipped import Skipped
 from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Position
 from joinengine.state.partitions import BySource
+from joinengine.state.run import Reads
 from joinengine.wire.reports import CappedKey
 
 
@@ -60,69 +61,35 @@ class Busiest:
 
 
 @dataclass(slots=True)
-class OperatorRecord:
-    """One operator in one batch; lists are per instance."""
+class SideRecord:
+    """One side of an operator in one batch.
 
-    instances: int
-    #: the layout that routed the batch
-    layout: str = ""
-    #: how many layouts routed the batch: the newest, and older ones under which state lives
-    layout_versions: int = 1
+    `homed`: copies stored in the batch; of several right sides, at the first. `held_rows`,
+    `held_bytes`: copies in the state after it. `newest`: the greatest event time seen so far.
+    """
+
+    homed: int = 0
+    held_rows: int = 0
+    held_bytes: int = 0
+    newest: float = -math.inf
+    refused: Refused = Refused()
+
+
+@dataclass(slots=True)
+class Worked:
+    """What instances did in one batch: lists are per instance.
+
+    `backed`: of `stored`, what is a backup. `compared`: candidate pairs that were looked at.
+    `made`: results. `probe_copies`: deliveries that only probe.
+    """
+
     received: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
-    #: of the stored, what is a backup
     backed: list[int] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
-    #: candidate pairs that were looked at, and results
     compared: list[int] = field(default_factory=list)
     made: list[int] = field(default_factory=list)
-    #: per side: copies stored, the greatest event time seen so far, and copies and bytes held
-    homed: list[int] = field(default_factory=lambda: [0, 0])
-    newest: tuple[float, ...] = (-math.inf, -math.inf)
-    side_rows: list[int] = field(default_factory=lambda: [0, 0])
-    side_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    #: of the next batch
-    watermark: float = -math.inf
-    output_rows: int = 0
-    state_rows: int = 0
-    state_bytes: int = 0
-    #: watched entries that are not judged yet
-    pending_rows: int = 0
-    #: state rows before a move, 0 in a batch that moved nothing
-    moved_from_rows: int = 0
-    moved_rows: int = 0
-    moved_bytes: int = 0
-    #: of the task that took longest to place moved state
-    move_s: float = 0.0
-    expired_rows: int = 0
-    #: per side
-    refused: list[Refused] = field(default_factory=lambda: [Refused(), Refused()])
     probe_copies: int = 0
-    routing_entries: int = 0
-    split_keys: int = 0
-    #: instances whose state could not be read, and copies that were made anew for such
-    lost: list[int] = field(default_factory=list)
-    recovered_rows: int = 0
-    #: what tasks told the driver for its planner, and what it told them of what it asks for
-    report_bytes_up: int = 0
-    report_bytes_down: int = 0
-    #: run files that tasks opened in an object store and their bytes, and what was not in a cache
-    run_files: int = 0
-    run_file_bytes: int = 0
-    fetched_files: int = 0
-    fetched_bytes: int = 0
-    #: whether tasks were asked for all keys that a plan may need
-    asked_whole: bool = False
-    #: keys of which there is no other copy at present, because it was lost
-    unbacked_keys: int = 0
-    #: pairs that `max_pairs_per_key` left out, and of which keys most
-    capped_pairs: int = 0
-    capped: list[CappedKey] = field(default_factory=list)
-    #: why the layout is another after the batch (or before it, if a restart asked for one)
-    reason: Reason | None = None
-    #: the hottest keys of the batch
-    heat: Heat = field(default_factory=Heat)
 
     @property
     def candidates(self) -> int:
@@ -139,25 +106,98 @@ class OperatorRecord:
         busy_s = self.busy_s[one] if one < len(self.busy_s) else 0.0
         return Busiest(one, share, busy_s, skew(received))
 
-    @property
-    def late_rows(self) -> int:
-        """Rows of both sides below the watermark."""
-        return sum(side.late for side in self.refused)
+
+@dataclass(slots=True)
+class StateRecord:
+    """The state of an operator after one batch: copies, and `held` of them at each instance.
+
+    `expired_rows`: copies that left it. `pending_rows`: watched entries that are not judged yet.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+    held: list[int] = field(default_factory=list)
+    expired_rows: int = 0
+    pending_rows: int = 0
+
+
+@dataclass(slots=True)
+class Moved:
+    """The state that changed its home before one batch.
+
+    `from_rows`: state rows before the move, 0 in a batch that moved nothing. `seconds`: of the task
+    that took longest to place moved state.
+    """
+
+    from_rows: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Lost:
+    """Instances whose state could not be read, and copies that were made anew for such.
+
+    `unbacked_keys`: keys of which there is no other copy at present, because it was lost.
+    """
+
+    instances: list[int] = field(default_factory=list)
+    recovered_rows: int = 0
+    unbacked_keys: int = 0
 
     @property
-    def null_rows(self) -> int:
-        """Rows of both sides without a key or an event time."""
-        return sum(side.null for side in self.refused)
+    def count(self) -> int:
+        """How many instances have lost their state before the batch."""
+        return len(self.instances)
+
+
+@dataclass(slots=True)
+class Told:
+    """What tasks told the driver for its planner, and what it told them of what it asks for.
+
+    `whole`: 1 if tasks were asked for all keys that a plan may need, else 0.
+    """
+
+    up_bytes: int = 0
+    down_bytes: int = 0
+    whole: int = 0
+
+
+@dataclass(slots=True)
+class OperatorRecord:
+    """One operator in one batch, in groups of what belongs together."""
+
+    instances: int
+    #: the layout that routed the batch
+    layout: str = ""
+    #: how many layouts routed the batch: the newest, and older ones under which state lives
+    layout_versions: int = 1
+    routing_entries: int = 0
+    split_keys: int = 0
+    sides: list[SideRecord] = field(default_factory=lambda: [SideRecord(), SideRecord()])
+    work: Worked = field(default_factory=Worked)
+    state: StateRecord = field(default_factory=StateRecord)
+    moved: Moved = field(default_factory=Moved)
+    lost: Lost = field(default_factory=Lost)
+    told: Told = field(default_factory=Told)
+    #: run files that tasks opened in an object store
+    reads: Reads = field(default_factory=Reads)
+    #: of the next batch
+    watermark: float = -math.inf
+    output_rows: int = 0
+    #: pairs that `max_pairs_per_key` left out, and of which keys most
+    capped_pairs: int = 0
+    capped: list[CappedKey] = field(default_factory=list)
+    #: why the layout is another after the batch (or before it, if a restart asked for one)
+    reason: Reason | None = None
+    #: the hottest keys of the batch
+    heat: Heat = field(default_factory=Heat)
 
     @property
-    def ahead_rows(self) -> int:
-        """Rows of both sides further ahead of the batch's clock than `max_ahead`."""
-        return sum(side.ahead for side in self.refused)
-
-    @property
-    def unknown_change_rows(self) -> int:
-        """Rows of both sides that are changes of no row, or of unknown meaning."""
-        return sum(side.change for side in self.refused)
+    def refused(self) -> Refused:
+        """The rows of all sides, and those of them that were refused."""
+        return sum((side.refused for side in self.sides), Refused())
 
     @property
     def replanned(self) -> bool:
@@ -168,16 +208,6 @@ class OperatorRecord:
     def replans(self) -> int:
         """1 if a planner has changed the layout, else 0."""
         return int(self.replanned)
-
-    @property
-    def lost_instances(self) -> int:
-        """How many instances have lost their state before the batch."""
-        return len(self.lost)
-
-    @property
-    def whole_reports(self) -> int:
-        """1 if tasks were asked for whole reports, else 0."""
-        return int(self.asked_whole)
 
     @property
     def switched_roles(self) -> int:
@@ -220,8 +250,8 @@ class BatchRecord:
     @property
     def busiest(self) -> Busiest | None:
         """The busiest instance of the operator that received most; None: none received anything."""
-        largest = max(self.joins, key=lambda join: sum(join.received), default=None)
-        return None if largest is None else largest.busiest
+        largest = max(self.joins, key=lambda join: sum(join.work.received), default=None)
+        return None if largest is None else largest.work.busiest
 
     @property
     def behind_rows(self) -> int | None:
@@ -256,7 +286,7 @@ def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
     """
     seen = dict[tuple[int, Side], Flow]()
     for number in range(len(records[0].joins)) if records else ():
-        for side in PAIR:
+        for side in PAIR[: len(records[0].joins[number].sides)]:
             flow = _flow([record.joins[number] for record in records], side)
             if flow is not None:
                 seen[number, side] = flow
@@ -264,18 +294,24 @@ def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
 
 
 def _flow(batches: Sequence[OperatorRecord], side: Side) -> Flow | None:
-    brought = [b for b in batches if b.homed[side] and math.isfinite(b.newest[side])]
+    brought = [
+        (one, batch.watermark)
+        for batch in batches
+        for one in [batch.sides[side]]
+        if one.homed and math.isfinite(one.newest)
+    ]
     if len(brought) < 2:
         return None
-    span_us = brought[-1].newest[side] - brought[0].newest[side]
+    sides = [one for one, _ in brought]
+    span_us = sides[-1].newest - sides[0].newest
     if span_us <= 0:
         return None
-    lags = [b.newest[side] - b.watermark for b in brought if math.isfinite(b.watermark)]
-    held = next((b for b in reversed(brought) if b.side_rows[side]), None)
+    lags = [one.newest - watermark for one, watermark in brought if math.isfinite(watermark)]
+    held = next((one for one in reversed(sides) if one.held_rows), None)
     return Flow(
-        batch_rows=sum(b.homed[side] for b in brought[1:]) / (len(brought) - 1),
-        batch_us=span_us / (len(brought) - 1),
-        newest_us=brought[-1].newest[side],
+        batch_rows=sum(one.homed for one in sides[1:]) / (len(sides) - 1),
+        batch_us=span_us / (len(sides) - 1),
+        newest_us=sides[-1].newest,
         lag_us=median(lags) if lags else None,
-        copy_bytes=held.side_bytes[side] / held.side_rows[side] if held else 0.0,
+        copy_bytes=held.held_bytes / held.held_rows if held else 0.0,
     )

@@ -208,8 +208,8 @@ class KeyCopies(Copies):
         lots = Counter(row % self.base.single.instances for row in rows)
         whole = sorted(home for home, count in lots.items() if count == self.base.spread)
         parts = sorted(lots.keys() - set(whole))
-        told = [f"all keys of base {_many('home', whole)}"] if whole else []
-        return told + ([f"some keys of base {_many('home', parts)}"] if parts else [])
+        told = [f"all keys of base {_homes(whole)}"] if whole else []
+        return told + ([f"some keys of base {_homes(parts)}"] if parts else [])
 
     @override
     def is_apart(self, domains: int) -> bool:
@@ -234,6 +234,5 @@ def _no_copy(lost: Iterable[int], homes: list[str], keys: list[int]) -> str:
     )
 
 
-def _many(noun: str, numbers: list[int]) -> str:
-    listed = ", ".join(map(str, numbers))
-    return f"{noun} {listed}" if len(numbers) == 1 else f"{noun}s {listed}"
+def _homes(numbers: list[int]) -> str:
+    return f"home{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from joinengine.balancing.backup_levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
-from joinengine.balancing.loads import Loads, gather_loads
+from joinengine.balancing.loads import Backups, Loads, gather_loads
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts import backup_spread as spreads
@@ -380,8 +380,7 @@ def _of_groups(loads: Loads, base: Base) -> Loads:
         instances=loads.instances % n,
         rest=loads.rest.reshape(-1, n).sum(axis=0),
         level=loads.level.reshape(-1, n).sum(axis=0),
-        backup_keys=none,
-        backup_instances=none,
+        backups=Backups(none, none, loads.backups.load),
     )
 
 

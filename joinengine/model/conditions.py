@@ -226,7 +226,7 @@ def theta(predicate: str) -> Theta:
     return Theta(predicate)
 
 
-def asof(
+def asof(  # noqa: PLR0913 # each is an option by its name
     left_time: str,
     right_time: str,
     *,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from joinengine.model.conditions import AsOf, Band, Condition, Equi, Multiway
 from joinengine.model.durations import describe
 
+#: So many characters of a foreign text are repeated.
+_MOST_SAID = 200
+
 
 def condition_text(condition: Condition) -> str:
     """The condition as SQL.
@@ -58,7 +61,7 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def quoted(text: object, most: int = 200) -> str:
+def quoted(text: object, most: int = _MOST_SAID) -> str:
     """A text of the user's as an error repeats it: in quotes, and cut to `most` characters.
 
     >>> quoted("a > 3"), quoted("x" * 300, most=4)
@@ -68,10 +71,10 @@ def quoted(text: object, most: int = 200) -> str:
     return repr(written if len(written) <= most else f"{written[:most]}..")
 
 
-def in_a_line(said: object, most: int = 200) -> str:
-    """What another program has said, such as an error, without breaks, cut to `most` characters."""
+def in_a_line(said: object) -> str:
+    """What another program has said, such as an error, without breaks, and cut."""
     text = " ".join(str(said).split()) or type(said).__name__
-    return text if len(text) <= most else f"{text[:most]}.."
+    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}.."
 
 
 class Shown(str):

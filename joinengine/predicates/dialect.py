@@ -265,7 +265,7 @@ class Translation:
         if target == "DECIMAL" and not node["type_expr"].get("children"):
             raise self._refusal("a cast to decimal without precision and scale")
         if target in _INTEGERS and _kind(source) in ("DECIMAL", "DOUBLE"):
-            node["child"] = _call("trunc", child)
+            node["child"] = _truncated(child)
         node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
 
     def _check_constant(self, written: str, target: str) -> None:
@@ -374,9 +374,9 @@ def _is_match(node: dict[str, Any]) -> bool:
     return True
 
 
-def _call(name: str, argument: dict[str, Any]) -> dict[str, Any]:
-    """A call of a function as DuckDB's parser writes it."""
-    call = _parsed(f"{name}(1)")
+def _truncated(argument: dict[str, Any]) -> dict[str, Any]:
+    """A call of `trunc` as DuckDB's parser writes it."""
+    call = _parsed("trunc(1)")
     if "arguments" in call:
         call["arguments"][0]["expression"] = argument
     else:

@@ -99,12 +99,12 @@ class Alerts:
         tables = [FromSource(source) for source in self.query.tables]
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             streams = [one for one in operator.inputs if one not in tables]
-            if operator.window is not None or len(streams) < len(PAIR) or not entry.state_rows:
+            if operator.window is not None or len(streams) < len(PAIR) or not entry.state.rows:
                 continue
-            self._endless[operator.index] = entry.state_rows, entry.state_bytes
+            self._endless[operator.index] = entry.state.rows, entry.state.size_bytes
             if not self.ends and operator.index not in self._warned:
                 self._warned.add(operator.index)
-                each = size_text(entry.state_bytes / entry.state_rows * 1e6)
+                each = size_text(entry.state.size_bytes / entry.state.rows * 1e6)
                 found.append(
                     f"{self._join(operator.index)} has no window, so its state grows without "
                     f"bound: by {each} per million rows. {_WINDOW}"
@@ -132,7 +132,7 @@ class Alerts:
         found = list[str]()
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             for side in sides_of(operator):
-                refused = entry.refused[side]
+                refused = entry.sides[side].refused
                 key = operator.index, side
                 self._sums[key] = self._sums.get(key, Refused()) + refused
                 for reason, (what, _) in _WORDS.items():

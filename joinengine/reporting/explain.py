@@ -55,8 +55,8 @@ def explain(
 
 def compared_in_vain(batches: Sequence[OperatorRecord]) -> list[str]:
     """A line if an operator has compared IN_VAIN times as many pairs as it has made results."""
-    candidates = sum(batch.candidates for batch in batches)
-    made = sum(sum(batch.made) for batch in batches)
+    candidates = sum(batch.work.candidates for batch in batches)
+    made = sum(sum(batch.work.made) for batch in batches)
     if candidates <= max(IN_VAIN * made, IN_VAIN_FROM):
         return []
     return [
@@ -80,15 +80,15 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
     last = records[-1].joins if records else []
     for operator, join in zip(query.operators, last, strict=False):
         window, until_us = operator.window, operator.until_us
-        if until_us is not None and join.newest[Side.RIGHT] < until_us:
+        if until_us is not None and join.sides[Side.RIGHT].newest < until_us:
             read = input_name(query, operator.inputs[Side.RIGHT])
             found.append(
                 f"no left row of operator {operator.index} has been read: {read} has brought no "
                 f"version from latest(.., until=..) on. The next start waits for one, too"
             )
-        if window is None or not join.pending_rows:
+        if window is None or not join.state.pending_rows:
             continue
-        silent = [side for side in sides_of(operator) if join.newest[side] == -math.inf]
+        silent = [side for side in sides_of(operator) if join.sides[side].newest == -math.inf]
         for side in silent:
             read = input_name(query, operator.inputs[side])
             idle = window.idle_after_us
@@ -96,9 +96,9 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
             if idle is not None:
                 then = f"with another trigger, it would wait {describe(idle)} for this side"
             found.append(
-                f"{join.pending_rows:,} rows of operator {operator.index} are still waiting: its "
-                f"{side.name.lower()} side ({read}) has delivered no row with an event time, so "
-                f"there is no watermark. With availableNow the query ends here; {then}"
+                f"{join.state.pending_rows:,} rows of operator {operator.index} are still waiting: "
+                f"its {side.name.lower()} side ({read}) has delivered no row with an event time, "
+                f"so there is no watermark. With availableNow the query ends here; {then}"
             )
     return found
 

@@ -64,7 +64,7 @@ def operators_html(
         inputs = [input_name(query, source) for source in operator.inputs]
         rows = [*_facts(now, choice), *_sides(map(printed_lines, now.lines(inputs, choice, flows)))]
         if loads:
-            rows.append(("load", load_picture(loads[number]["received_per_instance"], "received")))
+            rows.append(("load", load_picture(loads[number]["received_per_instance"])))
         name = f"operator {number}: {operator.kind}"
         parts.append(_table(name, rows))
     return "".join(parts)
@@ -113,21 +113,18 @@ def metrics_html(
         f"<details><summary>the query</summary>{about}</details>",
     ]
     if records:
-        parts.insert(0, load_picture(run_report(records)["received_per_instance"], "received"))
+        parts.insert(0, load_picture(run_report(records)["received_per_instance"]))
     return page_part(f"metrics of {shown}{counted(len(metrics), 'batch')}", *parts)
 
 
-def load_picture(loads: Sequence[float], what: str) -> str:
-    """A bar for each instance, the mean as a dashed line, and both in words.
-
-    `what` was counted, such as "received".
-    """
+def load_picture(loads: Sequence[float]) -> str:
+    """A bar for the rows that each instance received, the mean as a dashed line, both in words."""
     found = np.asarray(loads, float)
     if not len(found) or not found.sum():
-        return line(f"no rows {what} yet")
+        return line("no rows received yet")
     mean, greatest, at = float(found.mean()), float(found.max()), int(found.argmax())
     words = (
-        f"rows {what} by {len(found):,} instances: mean {mean:,.0f}; maximum {greatest:,.0f}, at "
+        f"rows received by {len(found):,} instances: mean {mean:,.0f}; maximum {greatest:,.0f}, at "
         f"instance {at}: {greatest / mean:.2f} times the mean"
     )
     each = -(-len(found) // _MOST_BARS)

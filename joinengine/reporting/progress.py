@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from joinengine.driver.figures import FIGURES
@@ -23,14 +24,17 @@ METRICS = "joinengine"
 #: Split keys that a line names.
 _MOST_NAMED = 3
 #: Figures of an operator that Spark's progress has no place for.
-CUSTOM = (*(one.name for one in FIGURES.values() if one.spark is None), "layout_versions")
+CUSTOM: Mapping[str, Callable[[OperatorRecord], int]] = {
+    **{name: one.of for name, one in FIGURES.items() if one.spark is None},
+    "layout_versions": attrgetter("layout_versions"),
+}
 
 
 def batch_line(record: BatchRecord) -> str:
     """A batch in words, on one line."""
     joins = record.joins
     taken = whole_s(record)
-    rows, size = (sum(getattr(j, name) for j in joins) for name in ("state_rows", "state_bytes"))
+    rows, size = sum(j.state.rows for j in joins), sum(j.state.size_bytes for j in joins)
     parts = [
         f"batch {record.batch}: {counted(record.input_rows, 'row')} in {taken:.2f} s "
         f"({record.input_rows / taken if taken else 0:,.0f} rows/s)",
@@ -38,7 +42,7 @@ def batch_line(record: BatchRecord) -> str:
         f"state {counted(rows, 'row')}, {size_text(size)}",
     ]
     for figure in FIGURES.values():
-        count = sum(getattr(join, figure.name) for join in joins)
+        count = sum(figure.of(join) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
     if record.behind_rows:
         old = "" if record.behind_s is None else f" for up to {record.behind_s:,.1f} s"
@@ -148,20 +152,20 @@ def _texts(place: Any) -> Any:
 def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
     return {
         "operatorName": name,
-        **{one.spark: getattr(join, one.name) for one in FIGURES.values() if one.spark},
-        "numRowsUpdated": sum(join.homed),
-        "allUpdatesTimeMs": round(sum(join.busy_s) * 1e3),
+        **{one.spark: one.of(join) for one in FIGURES.values() if one.spark},
+        "numRowsUpdated": sum(side.homed for side in join.sides),
+        "allUpdatesTimeMs": round(sum(join.work.busy_s) * 1e3),
         "allRemovalsTimeMs": 0,
         "commitTimeMs": 0,
         "numShufflePartitions": join.instances,
         "numStateStoreInstances": join.instances,
-        "customMetrics": {field: getattr(join, field) for field in CUSTOM},
+        "customMetrics": {name: of(join) for name, of in CUSTOM.items()},
     }
 
 
 def _event_time(joins: Sequence[OperatorRecord]) -> dict[str, str]:
     """The greatest event time so far, and the least watermark; what is not known is left out."""
-    newest = [time for join in joins for time in join.newest if math.isfinite(time)]
+    newest = [side.newest for join in joins for side in join.sides if math.isfinite(side.newest)]
     watermarks = [join.watermark for join in joins if math.isfinite(join.watermark)]
     times = ({"max": max(newest)} if newest else {}) | (
         {"watermark": min(watermarks)} if watermarks else {}

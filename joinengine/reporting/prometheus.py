@@ -131,7 +131,7 @@ def _started(source: Source) -> _Value:
 def _skews(operator: _Operator) -> _Value:
     loads: dict[str, Sequence[float]] = {"stored": operator.state.held_per_instance()}
     if operator.record is not None:
-        loads |= {"received": operator.record.received, "busy": operator.record.busy_s}
+        loads |= {"received": operator.record.work.received, "busy": operator.record.work.busy_s}
     return {of: skew(np.asarray(load, np.float64)) for of, load in loads.items() if any(load)}
 
 

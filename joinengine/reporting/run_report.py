@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import skew
-from joinengine.driver.figures import OF_BATCH, SUMS
+from joinengine.driver.figures import FIGURES, OF_BATCH, SUMS
 from joinengine.driver.records import BatchRecord, OperatorRecord
 
 #: Of the report; raised when a key changes its meaning, or a page needs another one.
@@ -59,7 +60,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "elapsed_s": record.trigger_s,
         **{step: record.seconds[step] for step in STEPS},
         "recovery_s": record.recovery_s,
-        **{name: sum(getattr(join, name) for join in joins) for name in OF_BATCH},
+        **{name: sum(FIGURES[name].of(join) for join in joins) for name in OF_BATCH},
         "layout_versions": max(join.layout_versions for join in joins),
         "layouts": [join.layout for join in joins],
         "load_skew": None if busiest is None else busiest.skew,
@@ -199,49 +200,50 @@ def _join_numbers(records: Sequence[BatchRecord]) -> range:
 
 def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
     """One operator over all batches."""
-    working = [b for b in batches if sum(b.received)]
+    working = [b for b in batches if sum(b.work.received)]
     half = working[len(working) // 2 :]
     received, busy, held = (
         [_per_batch(part, name) for part in (working, half)]
-        for name in ("received", "busy_s", "held")
+        for name in ("work.received", "work.busy_s", "state.held")
     )
     return {
-        "received_per_instance": _summed(working, "received"),
-        "stored_per_instance": list(working[-1].held) if working else [],
+        "received_per_instance": _summed(working, "work.received"),
+        "stored_per_instance": list(working[-1].state.held) if working else [],
         "busy_s_per_instance": [round(float(s), 6) for s in _total(busy[0])],
         "instances_used": working[-1].instances if working else 0,
         "load_skew": {
             name: {"run": skew(_total(whole)), "last_half": skew(_total(last))}
             for name, (whole, last) in (("received", received), ("stored", held), ("busy", busy))
         },
-        "candidates_per_instance": _summed(working, "compared"),
-        "results_per_instance": _summed(working, "made"),
-        "input_rows": int(sum(sum(b.received) for b in batches)),
-        **{name: sum(getattr(b, name) for b in batches) for name in SUMS},
-        "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
-        "busy_s_by_batch": _per_batch(batches, "busy_s").round(6).tolist(),
+        "candidates_per_instance": _summed(working, "work.compared"),
+        "results_per_instance": _summed(working, "work.made"),
+        "input_rows": int(sum(sum(b.work.received) for b in batches)),
+        **{name: sum(FIGURES[name].of(b) for b in batches) for name in SUMS},
+        "received_by_batch": _per_batch(batches, "work.received").astype(int).tolist(),
+        "busy_s_by_batch": _per_batch(batches, "work.busy_s").round(6).tolist(),
         "backed_by_batch": _backed(batches),
         "report_bytes": {
-            "up": sum(b.report_bytes_up for b in batches),
-            "down": sum(b.report_bytes_down for b in batches),
+            "up": sum(b.told.up_bytes for b in batches),
+            "down": sum(b.told.down_bytes for b in batches),
         },
-        "report_bytes_by_batch": [[b.report_bytes_up, b.report_bytes_down] for b in batches],
+        "report_bytes_by_batch": [[b.told.up_bytes, b.told.down_bytes] for b in batches],
     }
 
 
 def _backed(batches: Sequence[OperatorRecord]) -> list[list[int]]:
     """Per batch what each instance kept as a backup; empty if there are no backups."""
-    if not any(sum(b.backed) for b in batches):
+    if not any(sum(b.work.backed) for b in batches):
         return []
-    found: list[list[int]] = _per_batch(batches, "backed").astype(int).tolist()
+    found: list[list[int]] = _per_batch(batches, "work.backed").astype(int).tolist()
     return found
 
 
 def _per_batch(batches: Sequence[OperatorRecord], name: str) -> NDArray[np.float64]:
     """(batches, N) figures per instance; 0 for an instance that did not exist in a batch."""
     found = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
+    listed = attrgetter(name)
     for row, batch in zip(found, batches, strict=True):
-        figures = getattr(batch, name)
+        figures = listed(batch)
         row[: len(figures)] = figures
     return found
 
@@ -258,8 +260,8 @@ def _total(per_batch: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _moved_fraction(records: Sequence[BatchRecord]) -> float:
     """Moved tuples over the tuples of the state before the move, mean over the moves."""
-    moves = [j for r in records for j in r.joins if j.moved_from_rows]
-    return float(np.mean([j.moved_rows / j.moved_from_rows for j in moves])) if moves else 0.0
+    moves = [j for r in records for j in r.joins if j.moved.from_rows]
+    return float(np.mean([j.moved.rows / j.moved.from_rows for j in moves])) if moves else 0.0
 
 
 def _elapsed(records: Sequence[BatchRecord]) -> float:

@@ -194,9 +194,9 @@ class Story:
             "elapsed_s": round(taken, 6),
             "steps": {step: round(seconds, 6) for step, seconds in steps.items()},
             "work": {part: round(seconds, 6) for part, seconds in record.work_s.items()},
-            "late_rows": sum(join.late_rows for join in record.joins),
-            "null_rows": sum(join.null_rows for join in record.joins),
-            "ahead_rows": sum(join.ahead_rows for join in record.joins),
+            "late_rows": sum(join.refused.late for join in record.joins),
+            "null_rows": sum(join.refused.null for join in record.joins),
+            "ahead_rows": sum(join.refused.ahead for join in record.joins),
             "skipped_files": len(record.skipped),
             "behind_rows": record.behind_rows,
             "behind": self._behind(record),
@@ -216,20 +216,20 @@ class Story:
     def _join(self, number: int, batch: int, join: OperatorRecord) -> Entry:
         heat, forecast = join.heat, self._at_fullest(number, join)
         self._take_names(number, heat)
-        known = [time for time in join.newest if math.isfinite(time)]
+        known = [side.newest for side in join.sides if math.isfinite(side.newest)]
         return {
             "layout": join.layout,
             "instances": join.instances,
             "versions": join.layout_versions,
-            "received": list(join.received),
-            "stored": list(join.held),
-            "busy": [round(seconds, 6) for seconds in join.busy_s],
+            "received": list(join.work.received),
+            "stored": list(join.state.held),
+            "busy": [round(seconds, 6) for seconds in join.work.busy_s],
             "watermark": join.watermark if math.isfinite(join.watermark) else None,
             "newest": max(known, default=None),
             "ended": join.watermark == math.inf,
             "forecast_rows": None if forecast is None else round(forecast[0]),
             "forecast_bytes": None if forecast is None else round(forecast[1]),
-            **{name: getattr(join, name) for name in FIGURES},
+            **{name: one.of(join) for name, one in FIGURES.items()},
             "tuples": round(heat.tuples),
             "hot": [self._hot(number, batch, key) for key in heat.keys],
             "greatest": heat.greatest,
@@ -239,7 +239,7 @@ class Story:
     def _at_fullest(self, number: int, join: OperatorRecord) -> tuple[float, float] | None:
         """The forecast; what has been held already is no less than the state at its fullest."""
         rows, size = self._fullest[number]
-        self._fullest[number] = max(rows, join.state_rows), max(size, join.state_bytes)
+        self._fullest[number] = max(rows, join.state.rows), max(size, join.state.size_bytes)
         found = self._forecasts[number]
         if found is None:
             return None
@@ -365,8 +365,8 @@ class Story:
             sizes = told.instances, join.instances
             entry["instances"] = list(sizes)
         moved = None
-        if join.moved_from_rows:
-            moved = join.moved_rows, join.move_s
+        if join.moved.from_rows:
+            moved = join.moved.rows, join.moved.seconds
             entry["moved_rows"], entry["move_ms"] = moved[0], round(moved[1] * 1e3, 3)
         entry["words"] = plan_words(
             told.reason,

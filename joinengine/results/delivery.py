@@ -15,7 +15,7 @@ class Delivery:
     `held`: the results that are held back, once something was delivered.
     """
 
-    def __init__(self, checkpoint: Checkpoint, sink: Sink, aside: SideOutput | None) -> None:
+    def __init__(self, checkpoint: Checkpoint, sink: Sink, aside: SideOutput | None = None) -> None:
         self._checkpoint = checkpoint
         self.sink = sink
         self.aside = aside

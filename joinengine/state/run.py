@@ -149,10 +149,10 @@ class Reads(NamedTuple):
     read by ranges these are the bytes that were read.
     """
 
-    files: int
-    size_bytes: int
-    fetched_files: int
-    fetched_bytes: int
+    files: int = 0
+    size_bytes: int = 0
+    fetched_files: int = 0
+    fetched_bytes: int = 0
 
 
 class RunStore:

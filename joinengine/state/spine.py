@@ -20,7 +20,7 @@ metering a merge by the work that arrives is the idea of differential dataflow's
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,11 +87,6 @@ def cut_word(inputs: Sequence[Words], max_rows: int) -> int:
         else:
             high = middle
     return low
-
-
-def count_groups(spine: Iterable[Run]) -> int:
-    """How many sorted runs there are; the pieces of one group count as one."""
-    return len({run.group for run in spine})
 
 
 def _in_progress(spine: Sequence[Run]) -> list[tuple[int, tuple[Run, ...]]]:

@@ -91,10 +91,6 @@ class FileCache:
             return False
         return True
 
-    def forget_all(self) -> None:
-        """Drop all copies."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def _path(self, url: str) -> str:
         folder, _, name = url.rpartition("/")
         return f"{self.folder}/{hashlib.sha1(folder.encode()).hexdigest()[:16]}/{name}"

@@ -77,15 +77,6 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name.lower()) is not None
 
 
-def masked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as they may be shown.
-
-    >>> masked({"sasl.password": "x", "security.protocol": "ssl"})
-    {'sasl.password': '***', 'security.protocol': 'ssl'}
-    """
-    return {name: MASK if is_secret(name) else value for name, value in options.items()}
-
-
 def hidden(text: str, options: Mapping[str, Any]) -> str:
     """A text without the secrets among the settings.
 

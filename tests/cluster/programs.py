@@ -33,7 +33,7 @@ def query(master, name, places, report):
     `places`: the arguments of `Places`, as JSON; `report`: the file of its report.
     """
     from joinengine.lab.queries import Options, find  # noqa: PLC0415
-    from joinengine.lab.queries.runs import Places, run  # noqa: PLC0415
+    from joinengine.lab.queries.runs import Followers, Places, run  # noqa: PLC0415
 
     def watch(rows, total, batches):
         if batches != watch.said:
@@ -45,7 +45,7 @@ def query(master, name, places, report):
     options = Options(scale=0.01, zipf=1.0, instances=6, interval_rows=3000)
     given = json.loads(places)
     where = Places(**{what: at if what == "state" else Path(at) for what, at in given.items()})
-    found = run(spark, find(name), options, where, validate=True, watch=watch, say=print)
+    found = run(spark, find(name), options, where, validate=True, followers=Followers(print, watch))
     Path(report).write_text(json.dumps(found))
     spark.stop()
 

@@ -15,7 +15,7 @@ SCRIPT = """
 import json, os, signal, sys
 from joinengine import session
 from joinengine.lab.queries import Options, find
-from joinengine.lab.queries.runs import Places, run
+from joinengine.lab.queries.runs import Followers, Places, run
 from pathlib import Path
 
 def executors():
@@ -40,7 +40,7 @@ spark = session(master="local-cluster[2,1,2048]", spark__executor__memory="1g")
 options = Options(scale=0.01, zipf=1.0, instances=6, interval_rows=5000)
 places = Places(out=Path(sys.argv[1]))
 before = executors()
-report = run(spark, find("eq5"), options, places, validate=True, watch=watch)
+report = run(spark, find("eq5"), options, places, validate=True, followers=Followers(watch=watch))
 report["executors"], report["killed"] = before, killed
 Path(sys.argv[2]).write_text(json.dumps(report))
 spark.stop()

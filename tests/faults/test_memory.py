@@ -17,15 +17,15 @@ import json, resource, sys, tempfile
 from joinengine.model.windows import within
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.layouts import choose
 from tests.harness import LocalQuery, two_way
 
 class Quiet(LocalQuery):
     def restart(self):
-        self.runner = BatchRunner(
-            self.jobs, self.query, [self.choice], self.checkpoint, "q", DiscardSink(), Settings()
-        )
+        told = self.checkpoint, "q", Delivery(self.checkpoint, DiscardSink()), Settings()
+        self.runner = BatchRunner(self.jobs, self.query, [self.choice], *told)
         self.runner.observe(self.records.append)
 
     def check_state(self):
@@ -51,6 +51,7 @@ import numpy as np
 import pyarrow as pa
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from tests import harness
 
@@ -62,9 +63,8 @@ for side, key in (("LEFT", "lk"), ("RIGHT", "rk")):
 class Quiet(harness.LocalQuery):
     def restart(self):
         settings = Settings(memory_per_task={BUDGET})
-        self.runner = BatchRunner(
-            self.jobs, self.query, [self.choice], self.checkpoint, "q", DiscardSink(), settings
-        )
+        told = self.checkpoint, "q", Delivery(self.checkpoint, DiscardSink()), settings
+        self.runner = BatchRunner(self.jobs, self.query, [self.choice], *told)
         self.runner.observe(self.records.append)
 
     def check_state(self):

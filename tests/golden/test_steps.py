@@ -138,7 +138,7 @@ def decisions(query, batches, layout, settings):
         entry |= {
             "tasks": [jobs.orders.get(n, []) for n in range(len(query.operators))],
             "results": record.output_rows,
-            "expired": [one.expired_rows for one in record.joins],
+            "expired": [one.state.expired_rows for one in record.joins],
             "reasons": [one.reason and str(one.reason) for one in record.joins],
             "next": [held(state) for state in manifest.operators],
             "due": due,

@@ -100,4 +100,6 @@ def timed_batches(n, seed):
 
 
 def noticed(query, batch):
-    return [join.lost for one in query.records if one.batch == batch for join in one.joins]
+    return [
+        join.lost.instances for one in query.records if one.batch == batch for join in one.joins
+    ]

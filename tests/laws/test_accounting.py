@@ -95,8 +95,8 @@ def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
         query.run_tuples(number, left, right)
         record = query.records[-1].joins[0]
         messages, copies = np.sum(expected, axis=0)
-        assert sum(record.received) == messages
-        assert sum(record.stored) == copies
-        assert record.probe_copies == messages - copies
+        assert sum(record.work.received) == messages
+        assert sum(record.work.stored) == copies
+        assert record.work.probe_copies == messages - copies
     if layout in ("mnrt", "qmmp"):
         assert (Mode.SPLIT if sizes == (90, 90) else Mode.COPIED) in modes

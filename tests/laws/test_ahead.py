@@ -141,7 +141,7 @@ def test_one_tuple_of_a_wrong_clock_makes_no_other_late(tmp_path):
     met = Counter([(1, 3), (1, 5), (4, 5)])
     assert late == {None: (2, Counter([(1, 3)])), 100: (0, met)}
     joined = query.records[0].joins[0]
-    assert (joined.ahead_rows, joined.late_rows) == (2, 0)
+    assert (joined.refused.ahead, joined.refused.late) == (2, 0)
 
 
 def test_a_tuple_at_the_bound_is_let_in(tmp_path):

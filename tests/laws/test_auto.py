@@ -55,8 +55,8 @@ def test_the_way_is_the_best_of_all(seed, instances):
     whole, level = float(loads.spread[0] + loads.fixed[0]), loads.per_instance()
     others, limit = float(level.sum()) - whole, 1.05 * float(level.mean())
     ours, _ = choose_way(loads, 0, others, limit, None)
-    lefts, rights = loads.whole[:, 0]
-    carried, pairs = loads.carried[:, 0].sum(), loads.pairs[0]
+    lefts, rights = loads.parts.whole[:, 0]
+    carried, pairs = loads.parts.carried[:, 0].sum(), loads.parts.pairs[0]
     found = {}
     for rows, columns in product(range(instances + 1), range(1, instances + 1)):
         homes = max(rows, 1) * columns

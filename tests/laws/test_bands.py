@@ -323,7 +323,7 @@ def test_cells_of_a_stripe_live_together(tmp_path):
         )
         query.run_tuples(0, *sides)
         record = query.records[0].joins[0]
-        found[base] = (query.output(), record.probe_copies, record.held)
+        found[base] = (query.output(), record.work.probe_copies, record.state.held)
     assert found["modulo"][0] == found["ring"][0] == found["cells"][0] != Counter()
     copies = {base: copies for base, (_, copies, _) in found.items()}
     # Of two neighbouring cells one in 16 pairs lies in two stripes; under modulo most are apart.

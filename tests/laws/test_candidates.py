@@ -62,7 +62,7 @@ def test_partners_are_the_times_that_are_near(window, pairs):
 
 
 def candidates_of(query):
-    return sum(record.joins[0].candidates for record in query.records)
+    return sum(record.joins[0].work.candidates for record in query.records)
 
 
 def is_near(window, one, other):
@@ -136,7 +136,7 @@ def test_a_hot_key_under_a_short_window(window, instances, tmp_path):
     near = {a + b for a in tuples for b in tuples if is_near(window, a, b)}
     output = query.output()
     assert {row[:6] for row in output} == near
-    assert sum(sum(record.joins[0].made) for record in query.records) == output.total()
+    assert sum(sum(record.joins[0].work.made) for record in query.records) == output.total()
     assert candidates_of(query) == len(near)
 
 

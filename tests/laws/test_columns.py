@@ -101,7 +101,7 @@ def test_loads_follow_the_placements_of_keys(table, others, backed):
         ours = loads.keys == column
         assert loads.instances[ours].tolist() == list(places[hash_].homes)
         assert np.isclose(loads.shares[ours].sum(), 1)
-        backups = loads.backup_instances[loads.backup_keys == column].tolist()
+        backups = loads.backups.instances[loads.backups.keys == column].tolist()
         assert backups == (list(places[hash_].backups) if backed else [])
         if places[hash_].mode is Mode.COPIED:
             sizes = interval.arrived[:, column] + interval.held[:, column]

@@ -162,7 +162,7 @@ def test_hot_keys_move_split_and_come_back(layout, tmp_path):
     assert expected
     assert query.output() == expected
     records = [record.joins[0] for record in query.records]
-    moved = sum(record.moved_rows for record in records)
+    moved = sum(record.moved.rows for record in records)
     split = max(record.split_keys for record in records)
     assert (moved > 0, split > 0) == (layout in PLANNED | SHAPED, layout in SPLITTING)
     assert any(record.replanned for record in records) == (layout in PLANNED | SHAPED)

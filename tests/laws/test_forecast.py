@@ -52,9 +52,9 @@ def test_the_forecast_is_within_a_third_of_what_is_held(name, tmp_path):
     half = query.records[: batches // 2]
     rows, size = forecast(window, half)
     later = [record.joins[0] for record in query.records[batches // 2 :]]
-    held = max(later, key=lambda join: join.state_rows)
-    assert rows == pytest.approx(held.state_rows, rel=0.3)
-    assert size == pytest.approx(held.state_bytes, rel=0.3)
+    held = max(later, key=lambda join: join.state.rows)
+    assert rows == pytest.approx(held.state.rows, rel=0.3)
+    assert size == pytest.approx(held.state.size_bytes, rel=0.3)
 
 
 @pytest.mark.parametrize(("batch_s", "told"), [(2000.0, "33 min"), (4.5, "4.5 s"), (9e6, "2500 h")])

@@ -161,7 +161,7 @@ def test_each_copy_holds_all_tuples_of_its_keys(backups, lazy, seed):
             query.run_tuples(number, left, right)
         check_results(query, batches)
         assert any(record.joins[0].replanned for record in query.records)
-        assert query.records[-1].joins[0].state_rows == (1 + backups) * sum(
+        assert query.records[-1].joins[0].state.rows == (1 + backups) * sum(
             len(side) for batch in batches for side in batch
         )
 

@@ -88,6 +88,6 @@ def test_a_hundred_million_pairs_of_one_key_in_little_memory(layout, tmp_path):
         tracemalloc.stop()
     zeros = [int((np.asarray(side.column(1)) == 0).sum()) for side in (left, right)]
     (record,) = query.records[-1].joins
-    assert record.candidates >= 10**8
-    assert sum(record.made) == zeros[0] * zeros[1] > 0
+    assert record.work.candidates >= 10**8
+    assert sum(record.work.made) == zeros[0] * zeros[1] > 0
     assert most < 6 * 64 * MB

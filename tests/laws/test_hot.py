@@ -84,7 +84,7 @@ def test_the_model_of_hash_is_what_hash_does(layout, batches):
             heat = told(query)
             assert (heat.under_hash or 0) == told(twin).greatest
             assert told(twin).under_hash is None
-            assert heat.greatest == max(query.records[-1].joins[0].received)
+            assert heat.greatest == max(query.records[-1].joins[0].work.received)
 
 
 def test_a_split_key_is_told_as_split_and_saves_what_hash_lacks(tmp_path):

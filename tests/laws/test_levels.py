@@ -195,6 +195,10 @@ def test_copies_come_and_go_apart_and_homes_stay(case):
         assert wanted[np.searchsorted(loads.hashes, np.uint64(hash_))] >= copies
 
 
+def backed(loads, keys, instances):
+    return loads.backups._replace(keys=np.array(keys), instances=np.array(instances))
+
+
 def some_loads(costs, backups):
     """Keys 0, 1, .. of these loads at instance 0 of 5, with so many backups at those after it."""
     hashes = np.arange(len(costs), dtype=np.uint64)
@@ -205,7 +209,7 @@ def some_loads(costs, backups):
         start.base, start.table, [Interval(hashes, arrived, arrived, np.zeros(5))]
     )
     keys = np.repeat(np.arange(len(costs)), backups)
-    return replace(loads, backup_keys=keys, backup_instances=np.ones(len(keys), np.int64))
+    return replace(loads, backups=backed(loads, keys, np.ones(len(keys), np.int64)))
 
 
 NOBODY = np.zeros(0, np.uint64), np.zeros(0, np.int64)
@@ -224,12 +228,9 @@ def test_a_key_keeps_its_rank_until_it_is_far_below_it():
 
 def test_a_key_that_leaves_a_level_lies_like_other_keys_again():
     """It gives up the backup that it got, though the one of its base home is at a fuller place."""
-    loads = replace(
-        some_loads([5], [1]),
-        rest=np.array([0.0, 9.0, 0.0, 0.0, 0.0]),
-        backup_keys=np.array([0, 0]),
-        backup_instances=np.array([1, 3]),
-    )
+    loads = some_loads([5], [1])
+    rest = np.array([0.0, 9.0, 0.0, 0.0, 0.0])
+    loads = replace(loads, rest=rest, backups=backed(loads, [0, 0], [1, 3]))
     plain = np.array([[0, 1]], np.uint16)
     assert with_backups(loads, np.array([1]), plain) == {0: (0, 1)}
     assert with_backups(loads, np.array([1]), np.array([[0, 2]], np.uint16)) == {0: (0, 3)}

@@ -161,7 +161,7 @@ def test_an_idle_side_is_waited_for_as_long_as_it_may_be_silent():
     loop.run()
     quiet = [record for record in query.records if not record.input_rows]
     assert quiet[0].started - begin == pytest.approx(60, abs=1)
-    assert sum(join.expired_rows for record in quiet for join in record.joins) > 0
+    assert sum(join.state.expired_rows for record in quiet for join in record.joins) > 0
     assert len(quiet) < 10 < len(loop.rests)
 
 
@@ -185,7 +185,7 @@ def test_a_tick_that_was_due_while_no_driver_ran_comes_at_once():
     query.records.clear()
     loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + 72).run()
     assert [record.input_rows for record in query.records] == [0, 0]
-    assert sum(record.joins[0].expired_rows for record in query.records) > 0
+    assert sum(record.joins[0].state.expired_rows for record in query.records) > 0
 
 
 def test_a_tick_that_is_due_at_once_stays_so_if_the_clock_is_set_back():

@@ -45,7 +45,9 @@ from tests.reference.nested_loop import nested_loop
 
 def noticed(query):
     """Batch -> the instances that it has found lost."""
-    return {n: set(join.lost) for n, join in enumerate(joins(query)) if join.lost}
+    return {
+        n: set(join.lost.instances) for n, join in enumerate(joins(query)) if join.lost.instances
+    }
 
 
 losses = st.dictionaries(
@@ -127,24 +129,24 @@ def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
     assert dict(query.layout.incomplete).keys() == {1}
     feed_from(query, batches, 3)
     check_results(query, batches)
-    recovered = [join.recovered_rows for join in joins(query)]
+    recovered = [join.lost.recovered_rows for join in joins(query)]
     assert sum(recovered[:3]) == 0
     assert sum(n > 0 for n in recovered) > 3, "in several batches"
     assert query.layout.incomplete == ()
-    unbacked = [join.unbacked_keys for join in joins(query)]
+    unbacked = [join.lost.unbacked_keys for join in joins(query)]
     assert unbacked[:2] == [0, 0]
     assert unbacked[2] > 0, "of the keys of the lost instance, and of those it was the backup of"
     assert unbacked[2:] == sorted(unbacked[2:], reverse=True)
     assert unbacked[-1] == 0
-    assert not query.records[-1].joins[0].lost
+    assert not query.records[-1].joins[0].lost.instances
     assert [record.recovery_s > 0 for record in query.records].count(True) <= 1
     reason = joins(query)[2].reason
     assert reason.cause is Cause.LOSS
     assert plan_words(reason, {}, 4) == (
         "instance 1 lost its state; the backups of its keys have taken over"
     )
-    assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
-    whole = next(n for n, join in enumerate(joins(query)) if n > 2 and not join.unbacked_keys)
+    assert joins(query)[-1].state.rows == 2 * sum(len(side) for one in batches for side in one)
+    whole = next(n for n, join in enumerate(joins(query)) if n > 2 and not join.lost.unbacked_keys)
     back = [n for n, join in enumerate(joins(query)) if n > 2 and join.reason]
     assert back == [whole], "once it has all copies again"
     reason = joins(query)[whole].reason
@@ -187,7 +189,7 @@ def test_instances_fail_on_demand(tmp_path):
     feed(query, batches, {}, restarts={3})
     check_results(query, batches)
     assert noticed(query) == {2: {1, 4}, 4: {0}}
-    assert sum(join.recovered_rows for join in joins(query)) > 0
+    assert sum(join.lost.recovered_rows for join in joins(query)) > 0
 
 
 @pytest.mark.parametrize(
@@ -281,7 +283,7 @@ def test_a_table_survives_too(exchange, tmp_path):
         query.run(number, [[(0, rows(Side.LEFT, some))]])
     assert query.output() == Counter(a + b for a in chain(*left) for b in right if a[0] == b[0])
     assert noticed(query) == {2: {1}, 5: {3}}
-    assert sum(joins(query)[1].received) == len(left[1])
+    assert sum(joins(query)[1].work.received) == len(left[1])
 
 
 def test_keys_come_again_whole():
@@ -307,7 +309,7 @@ def test_what_depends_on_time_and_what_does_not(batches, window, losses, twice):
         feed(query, batches, losses)
         pairs, last = model(batches, window)
         assert values(query.output()) == pairs
-        assert sum(join.late_rows for join in joins(query)) == last.late
+        assert sum(join.refused.late for join in joins(query)) == last.late
 
 
 @relaxed

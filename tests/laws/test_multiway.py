@@ -216,7 +216,7 @@ def test_what_is_looked_at_is_near_and_complete(tmp_path):
     sides[1] += [(2, i, 10_000 * i) for i in range(50)]
     query, _ = played(tmp_path, chained("hash", windowed=True), [tuple(sides)])
     assert sum(query.output().values()) == 50
-    assert query.records[0].joins[0].candidates == 2 * 50
+    assert query.records[0].joins[0].work.candidates == 2 * 50
 
 
 def test_each_stream_is_stored_once_and_nothing_in_between(tmp_path):
@@ -226,7 +226,7 @@ def test_each_stream_is_stored_once_and_nothing_in_between(tmp_path):
         folder = tmp_path / str(multiway)
         folder.mkdir()
         query, _ = played(folder, chained("hash", multiway=multiway), batches)
-        states[multiway] = sum(one.state_rows for one in query.records[-1].joins)
+        states[multiway] = sum(one.state.rows for one in query.records[-1].joins)
         assert sum(query.output().values()) == 20**3
     assert states == {True: 60, False: 60 + 400}
 
@@ -244,7 +244,7 @@ def test_a_tuple_is_kept_as_long_as_the_bounds_add_up_to(tmp_path):
     query, _ = played(tmp_path, chained("hash", windowed=True, after=[0, 0, 1]), batches)
     values = {row[1::3] for row in query.output()}
     assert values == {(0, 1, 5), (2, 3, 4), (6, 7, 8)}
-    held = [record.joins[0].state_rows for record in query.records]
+    held = [record.joins[0].state.rows for record in query.records]
     assert held[3] == 6
     assert held[5] < 9, "those of the first key have left"
 

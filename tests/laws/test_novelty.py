@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.lab.queries.first_story.novelty import StreamNovelty
+from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.layouts import LAYOUTS
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
@@ -96,9 +96,7 @@ def novel(found, history, threshold):
 def novelty(layout, history, delay_us=300_000):
     return StreamNovelty(
         SOURCE,
-        key="k",
-        terms="terms",
-        time="ts",
+        TextColumns("k", "terms", "ts"),
         delay_us=delay_us,
         history=history,
         threshold=0.4,
@@ -187,9 +185,9 @@ def test_texts_that_moved_away_and_back_are_judged_once(tmp_path):
     query = Texts(tmp_path, novelty("lptf", 2, delay_us=100_000).query(), "lptf")
     for number, found in enumerate(batches):
         query.run_tuples(number, found, [])
-    assert sum(join.moved_rows for record in query.records for join in record.joins) > 100
+    assert sum(join.moved.rows for record in query.records for join in record.joins) > 100
     query.finish(len(batches))
     assert query.output() == novel([text for found in batches for text in found], 2, 0.4)
     joins = [join for record in query.records for join in record.joins]
-    assert sum(join.expired_rows for join in joins) == serial
+    assert sum(join.state.expired_rows for join in joins) == serial
     assert {"open", "sort", "probe", "merge", "count"} <= query.records[0].work_s.keys()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from joinengine import StreamAggregate, StreamJoin, asof, equi, last, windows, within
 from joinengine.driver.settings import Settings
-from joinengine.lab.queries.first_story.novelty import StreamNovelty
+from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.layouts import LAYOUTS
 from joinengine.operators import OPERATORS
 from joinengine.sources.readings import Reading
@@ -112,9 +112,7 @@ def running(layout):
 def novel(layout):
     plan = StreamNovelty(
         stream("texts", TEXTS),
-        key="k",
-        terms="terms",
-        time="ts",
+        TextColumns("k", "terms", "ts"),
         delay_us=1_000_000,
         history=3,
         threshold=0.6,

@@ -62,7 +62,7 @@ def paid(query):
     joins = [record.joins[0] for record in query.records]
     given_in = [number for number, join in enumerate(joins) if join.reason is not None]
     return {
-        first: sum(join.moved_rows for join in joins[first + 1 : last + 1])
+        first: sum(join.moved.rows for join in joins[first + 1 : last + 1])
         for first, last in pairwise([*given_in, len(joins) - 1])
         if first < last
     }
@@ -182,8 +182,8 @@ def test_wishes_have_reasons(layout, cause, lazy, tmp_path):
     held = []
     for number, (left, right) in enumerate(skewed_batches(4)):
         query.run_tuples(number, left, right)
-        held.append(query.records[-1].joins[0].held)
-    reason, moved = query.records[2].joins[0].reason, query.records[3].joins[0].moved_rows
+        held.append(query.records[-1].joins[0].state.held)
+    reason, moved = query.records[2].joins[0].reason, query.records[3].joins[0].moved.rows
     assert reason.cause is cause
     assert not query.records[2].joins[0].replanned
     assert reason.before.greatest == max(held[2])

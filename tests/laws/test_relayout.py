@@ -108,7 +108,7 @@ def test_state_follows_a_base_function(base, lazy, tmp_path):
         query.run_tuples(number, left, right)
     check_results(query, batches)
     assert query.runner.choices == [choice]
-    assert (sum(r.joins[0].moved_rows for r in query.records) > 0) is not lazy
+    assert (sum(r.joins[0].moved.rows for r in query.records) > 0) is not lazy
 
 
 @pytest.mark.parametrize("layout", EACH_ROUTER)
@@ -142,7 +142,7 @@ def test_a_biclique_grows_without_moving_state(choice, tmp_path):
     for number, (left, right) in enumerate(skewed_batches(6)):
         query.run_tuples(number, left, right)
     assert query.records[-1].joins[0].instances > 4
-    assert sum(record.joins[0].moved_rows for record in query.records) == 0
+    assert sum(record.joins[0].moved.rows for record in query.records) == 0
 
 
 @pytest.mark.parametrize("layout", EACH_ROUTER)

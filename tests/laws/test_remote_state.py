@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def test_results_are_those_of_the_nested_loop(world, layout, inlined):
             query.restart()
         if number == 3:  # as on another machine
             query.jobs.stores = RunStores(world)
-            cache.file_cache().forget_all()
+            shutil.rmtree(cache.file_cache().folder)
     query.finish(len(batches))
     check_results(query, batches, WINDOW)
 
@@ -142,7 +143,7 @@ def test_an_instance_that_fails_is_taken_over_by_its_backups(world):
     batches = skewed_batches(6)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
-    assert any(join.lost for record in query.records for join in record.joins)
+    assert any(join.lost.instances for record in query.records for join in record.joins)
     query.finish(len(batches))
     check_results(query, batches, WINDOW)
 
@@ -190,7 +191,7 @@ def test_copies_in_a_store_are_of_what_is_written(world):
     batches = skewed_batches(6)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
-    assert any(join.lost for record in query.records for join in record.joins)
+    assert any(join.lost.instances for record in query.records for join in record.joins)
     query.finish(len(batches))
     check_results(query, batches, WINDOW)
 
@@ -201,15 +202,17 @@ def test_each_batch_tells_what_tasks_have_found_in_their_caches(world, written):
         query.run_tuples(number, left, right)
         if number == 3:  # as on another machine
             query.jobs.stores = RunStores(world)
-            cache.file_cache().forget_all()
+            shutil.rmtree(cache.file_cache().folder)
     read = [record.joins[0] for record in query.records]
-    assert [one.fetched_files for one in read[:4]] == [0] * 4
+    assert [one.reads.fetched_files for one in read[:4]] == [0] * 4
     cold, warm = read[4:6]
-    assert 0 < cold.fetched_files <= cold.run_files  # a file that two tasks read is found by one
-    assert 0 < cold.fetched_bytes <= cold.run_file_bytes
-    assert warm.run_files and not warm.fetched_files and not warm.fetched_bytes
+    assert (
+        0 < cold.reads.fetched_files <= cold.reads.files
+    )  # a file that two tasks read is found by one
+    assert 0 < cold.reads.fetched_bytes <= cold.reads.size_bytes
+    assert warm.reads.files and not warm.reads.fetched_files and not warm.reads.fetched_bytes
     stored = query.runner.manifest.operators[0].shelves.files
-    assert max(one.size_bytes for one in stored.values()) < warm.run_file_bytes
+    assert max(one.size_bytes for one in stored.values()) < warm.reads.size_bytes
 
 
 @pytest.mark.parametrize("layout", ["mnrt", pytest.param("mixed", marks=pytest.mark.slow)])
@@ -222,8 +225,8 @@ def test_slices_that_move_are_read_by_ranges(world, written, monkeypatch, layout
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
         query.jobs.stores = RunStores(world)
-        cache.file_cache().forget_all()
-    assert any(record.joins[0].moved_rows for record in query.records)
+        shutil.rmtree(cache.file_cache().folder)
+    assert any(record.joins[0].moved.rows for record in query.records)
     assert found["get_ranges", "runs"]
     query.finish(len(batches))
     check_results(query, batches, WINDOW)
@@ -233,7 +236,7 @@ def test_over_a_folder_nothing_is_told_of_caches(tmp_path):
     query = LocalQuery(tmp_path, two_way(None, 4), "hash")
     for number, (left, right) in enumerate(skewed_batches(3)):
         query.run_tuples(number, left, right)
-    assert [record.joins[0].run_files for record in query.records] == [0] * 3
+    assert [record.joins[0].reads.files for record in query.records] == [0] * 3
 
 
 #: Rows of the table in docs/cluster.md: what a request asks for, and at which of our folders.

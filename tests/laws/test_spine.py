@@ -21,7 +21,6 @@ from joinengine.state.spine import (
     SMALL_PART,
     SMALL_ROWS,
     WINDOW_PART,
-    count_groups,
     cut_word,
     plan_merges,
 )
@@ -54,7 +53,9 @@ def test_live_runs_stay_logarithmic(tmp_path, monkeypatch, merge_rows, batches):
     most = 0
     for batch in range(batches):
         query.run_tuples(batch, *tuples_of(rng, batch, 12, 100 * batch), map_tasks=1)
-        most = max(most, *(count_groups(runs) for runs in spines(query.state).values()))
+        most = max(
+            most, *(len({run.group for run in runs}) for runs in spines(query.state).values())
+        )
     levels = math.log(batches, FAN_IN) + 2
     # At most three groups a level wait, and the inputs and outputs of merges in progress are there.
     assert 4 <= most <= (2 * FAN_IN) * levels
@@ -95,7 +96,7 @@ def test_under_a_window_old_runs_leave_and_merges_hold_back_little(tmp_path):
             for run in runs:
                 held_back = run.max_time - run.settled_time
                 assert held_back <= window.span_us / WINDOW_PART
-    expired = sum(record.joins[0].expired_rows for record in query.records)
+    expired = sum(record.joins[0].state.expired_rows for record in query.records)
     assert expired > 0
     # 8 ms on either side of the newest tuple, and 1 ms a batch: well under 40 batches' worth.
     assert query.state.shelves.rows < 30 * 30

@@ -114,7 +114,7 @@ def test_several_lost_at_once_take_along_only_keys_with_all_copies_there(
                 query.run_tuples(number, *batches[number])
             return
         query.run_tuples(number, *batches[number])
-        assert set(joins(query)[number].lost) == lost
+        assert set(joins(query)[number].lost.instances) == lost
     check_results(query, batches)
 
 
@@ -135,9 +135,9 @@ def test_all_copies_come_again_and_homes_return(spread):
         query.run_tuples(number, *batches[number])
     check_results(query, batches)
     assert query.layout == before
-    assert joins(query)[2].unbacked_keys > 0
-    assert joins(query)[-1].unbacked_keys == 0
-    assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
+    assert joins(query)[2].lost.unbacked_keys > 0
+    assert joins(query)[-1].lost.unbacked_keys == 0
+    assert joins(query)[-1].state.rows == 2 * sum(len(side) for one in batches for side in one)
 
 
 def test_another_spread_moves_backups_and_no_home():
@@ -152,7 +152,7 @@ def test_another_spread_moves_backups_and_no_home():
     assert query.layout.base.roles[:, 0].tolist() == 3 * homes
     assert query.layout.base == query.choice.start(6).base
     rows = sum(len(side) for one in batches[:2] for side in one)
-    assert 0 < joins(query)[2].moved_rows < rows
+    assert 0 < joins(query)[2].moved.rows < rows
     check_results(query, batches)
 
 
@@ -174,7 +174,7 @@ def test_a_checkpoint_of_before_goes_on_with_one_neighbour(monkeypatch):
         query.restart()
         query.run_tuples(number, *batches[number])
         assert query.layout.base == Ftlb(spread=1).start(rows).base
-        assert bool(joins(query)[number].moved_rows) is moves
+        assert bool(joins(query)[number].moved.rows) is moves
     query.choice = Ftlb(imbalance=9.0, spread=2)
     for number in (5, 6, 7):
         query.restart()
@@ -193,5 +193,5 @@ def test_a_restart_that_leaves_the_spread_open_keeps_it():
     for number in (2, 3):
         query.run_tuples(number, *batches[number])
     assert query.layout.base.spread == 2
-    assert sum(join.moved_rows for join in joins(query)) == 0
+    assert sum(join.moved.rows for join in joins(query)) == 0
     check_results(query, batches)

@@ -110,7 +110,7 @@ def test_windows_end_as_if_nothing_had_been_lost(batches, window, losses):
         feed(query, batches, losses)
         pairs, last = model(batches, window)
         assert values(query.output()) == pairs
-        assert sum(join.late_rows for join in joins(query)) == last.late
+        assert sum(join.refused.late for join in joins(query)) == last.late
 
 
 @relaxed
@@ -142,7 +142,7 @@ def test_all_keys_of_an_instance_go_on_at_its_standby(tmp_path):
     lose(query, {lost})
     query.run_tuples(5, *batches[5])
     join = joins(query)[5]
-    assert join.lost == [lost]
+    assert join.lost.instances == [lost]
     words = f"instance {lost} lost its state; its standby has taken over its keys"
     assert plan_words(join.reason, {}, 8) == words
     for row in query.layout.base.roles.tolist():
@@ -155,7 +155,7 @@ def test_all_keys_of_an_instance_go_on_at_its_standby(tmp_path):
     check_results(query, batches)
     assert query.layout.incomplete == ()
     assert sum(one.switched_roles for one in joins(query)) == 0
-    assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
+    assert joins(query)[-1].state.rows == 2 * sum(len(side) for one in batches for side in one)
     lose(query, {lost + 4})  # what was made anew takes over again
     more = skewed_batches(14)
     for number in (12, 13):
@@ -183,7 +183,7 @@ def test_a_group_that_is_lost_whole_is_refused_or_read_from_a_store():
         for number, batch in enumerate(feed_from, start=2):
             query.run_tuples(number, *batch)
         check_results(query, batches)
-        assert joins(query)[2].lost == [1, 4]
+        assert joins(query)[2].lost.instances == [1, 4]
 
 
 @pytest.mark.parametrize("lost", [1, 6])
@@ -299,4 +299,4 @@ def test_standbys_can_be_made_to_fail(tmp_path):
         batches = skewed_batches(3)
         feed(query, batches, {})
         check_results(query, batches)
-        assert joins(query)[1].lost == [instance]
+        assert joins(query)[1].lost.instances == [instance]

@@ -76,7 +76,7 @@ def test_sums_are_those_of_the_report(layout, batches, most, resize):
     assert sum(received) == told["input_rows"]
     assert sum(join["moved_rows"] for join in joins) == told["moved_rows"]
     last = query.records[-1].joins[0]
-    assert (joins[-1]["stored"], joins[-1]["state_rows"]) == (last.held, last.state_rows)
+    assert (joins[-1]["stored"], joins[-1]["state_rows"]) == (last.state.held, last.state.rows)
     assert sum(plan["replan"] for plan in whole["plans"]) == told["replans"]
 
 
@@ -132,7 +132,7 @@ def test_a_plan_is_told_in_words_with_what_it_moved(tmp_path):
     query = run_of(tmp_path, "mnrt", [(left, [(i, i, 0) for i in range(40)]) for left in hot])
     whole = follow(query).whole()
     plan = whole["plans"][0]
-    moved = query.records[1].joins[0].moved_rows
+    moved = query.records[1].joins[0].moved.rows
     assert moved
     assert plan["moved_rows"] == moved
     held = [entry["joins"][0]["hot"][0]["state_share"] for entry in whole["batches"]]

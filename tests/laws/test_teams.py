@@ -151,8 +151,8 @@ def test_many_instances_of_which_most_are_empty(tmp_path):
     assert len({run.file for run in runs}) < len(runs) / 4
     assert {run.group for run in runs if run.rows > 3}  # some were merged
     record = query.records[-1].joins[0]
-    assert len(record.received) == 300
-    assert sum(record.received) == 170
+    assert len(record.work.received) == 300
+    assert sum(record.work.received) == 170
 
 
 def test_instances_with_few_tuples_are_a_team(tmp_path, monkeypatch):
@@ -174,7 +174,9 @@ def test_instances_with_few_tuples_are_a_team(tmp_path, monkeypatch):
         query.run_tuples(0, left, [])
         assert sorted(instance for team in seen for instance in team) == list(range(8))
         busiest = (
-            query.records[-1].joins[0].received.index(max(query.records[-1].joins[0].received))
+            query.records[-1]
+            .joins[0]
+            .work.received.index(max(query.records[-1].joins[0].work.received))
         )
         assert (busiest,) in seen
         assert (max(map(len, seen)) == 1) is alone

@@ -13,7 +13,7 @@ from hypothesis import given
 from joinengine.driver import batch as driver
 from joinengine.driver import step
 from joinengine.driver.batch_totals import added
-from joinengine.driver.figures import SUMS
+from joinengine.driver.figures import FIGURES, SUMS
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.model.errors import TakenOver
@@ -84,7 +84,7 @@ def check(query, records):
     (operator,) = found.operators
     joins = [record.joins[0] for record in ours]
     for name in COUNTS:
-        assert operator[name] == sum(getattr(join, name) for join in joins), name
+        assert operator[name] == sum(FIGURES[name].of(join) for join in joins), name
     for name in BROUGHT:
         assert operator[name] > 0, name
     return found
@@ -122,9 +122,9 @@ def test_moves_and_replans_are_counted():
     (operator,) = query.runner.manifest.totals.operators
     joins = [record.joins[0] for record in query.records]
     assert operator["replans"] == sum(join.replanned for join in joins) > 0
-    assert operator["moved_rows"] == sum(join.moved_rows for join in joins) > 0
-    assert operator["moved_bytes"] == sum(join.moved_bytes for join in joins) > 0
-    assert operator["probe_copies"] == sum(join.probe_copies for join in joins) > 0
+    assert operator["moved_rows"] == sum(join.moved.rows for join in joins) > 0
+    assert operator["moved_bytes"] == sum(join.moved.size_bytes for join in joins) > 0
+    assert operator["probe_copies"] == sum(join.work.probe_copies for join in joins) > 0
 
 
 @pytest.mark.parametrize("step", ["before the commit", "routed", "joined"])

@@ -66,7 +66,7 @@ def newest(query):
 
 def asked(query):
     """The batches for which whole reports were asked."""
-    return [n for n, record in enumerate(query.records) if record.joins[0].whole_reports]
+    return [n for n, record in enumerate(query.records) if record.joins[0].told.whole]
 
 
 def replanned(query):
@@ -239,10 +239,10 @@ def test_report_bytes_are_what_is_sent(choice, tmp_path):
     for number, (left, right) in enumerate(batches_of([True] * 4)):
         query.run_tuples(number, left, right)
     joins = [record.joins[0] for record in query.records]
-    assert [[one.report_bytes_up, one.report_bytes_down] for one in joins] == jobs.bytes
+    assert [[one.told.up_bytes, one.told.down_bytes] for one in joins] == jobs.bytes
     ways = np.array(jobs.bytes)
     assert (ways.all(axis=1).any(), ways.any()) == ((choice.counts_keys,) * 2)
-    assert {one.whole_reports for one in joins} == {"ftlb": {0, 1}, "mnrt": {1}, "hash": {0}}[
+    assert {one.told.whole for one in joins} == {"ftlb": {0, 1}, "mnrt": {1}, "hash": {0}}[
         choice.name
     ]
 
@@ -262,7 +262,7 @@ def test_light_reports_tell_the_same_loads_in_fewer_bytes(tmp_path, monkeypatch)
             loads = choice.gather(layout.base, layout.table, [interval]).per_instance()
             assert interval.whole == whole
             told.append([*loads.tolist(), query.records[-1].joins[0].heat.under_hash])
-        found.append((told, sum(one.joins[0].report_bytes_up for one in query.records)))
+        found.append((told, sum(one.joins[0].told.up_bytes for one in query.records)))
     (light, fewer), (whole, more) = found
     assert np.allclose(light, whole)
     assert fewer < 0.5 * more

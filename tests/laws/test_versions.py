@@ -99,7 +99,7 @@ def test_a_lazy_switch_moves_nothing(first, second, tmp_path):
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
     check_results(query, batches)
-    assert sum(record.joins[0].moved_rows for record in query.records) == 0
+    assert sum(record.joins[0].moved.rows for record in query.records) == 0
     assert max(live_versions(query)) >= 2
 
 
@@ -126,9 +126,9 @@ def test_instances_that_go_are_probed_until_their_state_has_gone(tmp_path):
         query.run_tuples(number, left, right)
     last = query.records[-1].joins[0]
     assert last.instances == 8
-    assert all(last.stored[:2])
-    assert not any(last.stored[2:])
-    assert all(last.received[2:])
+    assert all(last.work.stored[:2])
+    assert not any(last.work.stored[2:])
+    assert all(last.work.received[2:])
     check_results(query, batches)
 
 
@@ -150,7 +150,7 @@ def test_eager_again_gathers_what_the_versions_hold(layout, tmp_path):
     for number, (left, right) in enumerate(batches[5:], start=5):
         query.run_tuples(number, left, right)
     assert query.state.layouts.older == {}
-    assert sum(record.joins[0].moved_rows for record in query.records) > 0
+    assert sum(record.joins[0].moved.rows for record in query.records) > 0
     check_results(query, batches)
 
 
@@ -200,7 +200,7 @@ def test_a_full_instance_grows_its_layout_though_nothing_moves(layout, tmp_path)
         query.run_tuples(number, left, right)
     used = [record.joins[0].instances for record in query.records]
     assert used[0] < used[-1] <= 16
-    assert sum(record.joins[0].moved_rows for record in query.records) == 0
+    assert sum(record.joins[0].moved.rows for record in query.records) == 0
     check_results(query, batches)
 
 

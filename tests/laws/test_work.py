@@ -76,8 +76,8 @@ def test_pairs_and_results_are_told_once(layout, batches, window, on, lazy):
             if work is None:
                 continue
             routed, stored, _, candidates, results = work.done.sum(axis=1)
-            assert (routed, stored) == (sum(record.received), sum(record.stored))
-            assert (candidates, results) == (record.candidates, sum(record.made))
+            assert (routed, stored) == (sum(record.work.received), sum(record.work.stored))
+            assert (candidates, results) == (record.work.candidates, sum(record.work.made))
             told = [one.sum() for one in (work.candidates, work.results)]
             assert np.allclose(told + work.others[3:].sum(axis=1), [candidates, results])
             assert (interval.arrived <= work.probed).all() or on or lazy
@@ -324,4 +324,4 @@ def test_a_tuple_that_meets_all_that_has_waited_is_no_sign_of_others(rights, par
     work = interval.work
     assert work.candidates.sum() == work.results.sum() == 300 * rights
     spent = 300 * rights * work.costs[3:].sum() / work.seconds().sum()
-    assert np.isclose(loads.pairs.sum() / work.done[1].sum(), part * spent)
+    assert np.isclose(loads.parts.pairs.sum() / work.done[1].sum(), part * spent)

@@ -32,7 +32,7 @@ def records(frames, choice, cluster=None, losses=(), **settings):
 
 
 def received(found):
-    return np.array([record.joins[0].received for record in found], float)
+    return np.array([record.joins[0].work.received for record in found], float)
 
 
 def test_a_batch_takes_as_long_as_its_busiest_instance(frames):
@@ -45,7 +45,7 @@ def test_results_are_those_of_one_process(frames):
     query, settings = two_way(None, INSTANCES), Settings(checksum=True)
     usual = inprocess.run(query, Mixed(intervals=1), frames, settings=settings)
     assert sum(one.output_rows for one in found) > 0
-    assert sum(one.joins[0].moved_rows for one in found) > 0
+    assert sum(one.joins[0].moved.rows for one in found) > 0
     assert [one.checksum for one in found] == [one.checksum for one in usual]
 
 
@@ -63,7 +63,7 @@ def test_backups_cost_what_they_are_told_to(frames):
     choice = Ftlb(spread=1)
     found = records(frames[:3], choice, Cluster(INSTANCES, backed_s=0.5 * WORK_S))
     joins = [record.joins[0] for record in found]
-    backed = np.array([join.backed for join in joins], float)
+    backed = np.array([join.work.backed for join in joins], float)
     assert backed.min() > 0
     busy = WORK_S * (received(found) - backed) + 0.5 * WORK_S * backed
     assert seconds_of(found) == pytest.approx(busy.max(axis=1).tolist())
@@ -74,7 +74,7 @@ def test_moved_tuples_take_time_at_the_instances_that_get_them(frames):
         records(frames, Mixed(intervals=1), Cluster(INSTANCES, moved_s=moved_s))
         for moved_s in (0.0, 10 * WORK_S)
     )
-    moved = [record.joins[0].moved_rows for record in free]
+    moved = [record.joins[0].moved.rows for record in free]
     assert any(moved)
     before, after = (np.array(seconds_of(found)) for found in (free, paid))
     # At most all come to one instance, which is the busiest without them.
@@ -95,7 +95,7 @@ def test_a_loss_waits_for_its_time_out_and_is_sent_again(frames):
         )
         for timeout_s, resent_s in ((0.0, 0.0), (7.0, 0.0), (7.0, WORK_S))
     )
-    held = soon[2].joins[0].held[1]
+    held = soon[2].joins[0].state.held[1]
     assert held > 0
     more = np.subtract(seconds_of(late), seconds_of(soon))
     assert more.tolist() == pytest.approx([0, 0, 0, 7.0, 0, 0])

@@ -20,7 +20,7 @@ from benchmarks.papers.intervals import (
     play,
 )
 from benchmarks.papers.saturated import WORK_S, Ran, ran, run, seconds_of, store, stored
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, Moved, OperatorRecord, Worked
 from joinengine.layouts import Hash, Mixed
 
 SMALL = Setup(keys=300, zipf=0.5, instances=3, window=2, fluctuation=None, intervals=4)
@@ -78,8 +78,8 @@ def test_falls_allows_for_noise():
 
 
 def test_an_interval_lasts_as_long_as_its_slowest_operator():
-    first = OperatorRecord(2, received=[30, 10], moved_rows=0)
-    second = OperatorRecord(2, received=[20, 25], moved_rows=20)
+    first = OperatorRecord(2, work=Worked([30, 10]))
+    second = OperatorRecord(2, work=Worked([20, 25]), moved=Moved(rows=20))
     record = BatchRecord(0, 0.0, seconds={"plan_s": 0.5}, joins=[first, second])
     assert seconds_of(record) == pytest.approx(0.5 + (25 + 10) * WORK_S)
 

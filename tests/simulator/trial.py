@@ -26,6 +26,7 @@ from joinengine.model.errors import (
 from joinengine.model.keys import PAIR
 from joinengine.operators import Join
 from joinengine.results.compaction import CompactingSink
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import STAGING, ParquetSink
 from joinengine.results.staging import Cutting
 from joinengine.results.token_sinks import TokenSink
@@ -188,7 +189,8 @@ class Trial:
         actor.generation = 0
         checkpoint = self._checkpoint(world)
         sink = self._sink(jobs, world, checkpoint)
-        told = self.query, self.choices, checkpoint, "q", sink, self.case.settings
+        delivery = Delivery(checkpoint, sink)
+        told = self.query, self.choices, checkpoint, "q", delivery, self.case.settings
         runner = BatchRunner(jobs, *told)
         runner.observe(lambda record: self._report(record, actor))
         if self.writer is not None:
@@ -311,7 +313,7 @@ class Trial:
         if before != actor.name:
             raise Violation(f"{actor.name} reports batch {record.batch} after {before}")
         self.changed += any(join.reason is not None for join in record.joins)
-        self.recovered += sum(join.lost_instances for join in record.joins)
+        self.recovered += sum(join.lost.count for join in record.joins)
         self._look_at_places(record.batch, self._jobs[actor])
 
     def _look_at(self, verb, path):

@@ -72,7 +72,7 @@ def test_every_aggregate_under_every_layout(spark, folders, tmp_path, layout):
     source = tables(folders)[1]
     same(tmp_path / "out", grouped_sql(source, ["buyer", "sold"], 3_000_000, 2_000_000))
     assert query.batches()[-1].input_rows == 0
-    assert query.batches()[-1].joins[1].state_rows == 0
+    assert query.batches()[-1].joins[1].state.rows == 0
     assert [join.instances for join in query.batches()[0].joins] == [4, 3]
 
 

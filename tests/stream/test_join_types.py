@@ -75,7 +75,7 @@ def test_a_full_join_under_every_layout(spark, folders, tmp_path, layout):
     same(tmp_path / "out", joined_sql(folders, "full", f"id = order_id and {LEAD}"))
     last = query.batches()[-1]
     assert last.input_rows == 0
-    assert last.joins[0].state_rows == 0
+    assert last.joins[0].state.rows == 0
 
 
 def test_a_full_join_of_a_band_and_of_any_predicate(spark, folders, tmp_path):
@@ -304,7 +304,7 @@ def test_a_window_after_a_table(spark, folders, tmp_path):
         f"full join {items} on id = order_id and {LEAD}",
     )
     assert sum(query.metrics().column("late_rows").to_pylist()) == 0
-    assert query.batches()[-1].joins[1].state_rows == 0
+    assert query.batches()[-1].joins[1].state.rows == 0
 
 
 def test_refusals(spark, folders):

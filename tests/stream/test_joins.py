@@ -222,8 +222,8 @@ def test_windowed_chain(spark, folders, tmp_path):
     )
     same(tmp_path / "out", sql)
     batches = query.batches()
-    assert all(sum(b.joins[n].expired_rows for b in batches) > 0 for n in (0, 1))
-    assert sum(join.late_rows for b in batches for join in b.joins) == 0
+    assert all(sum(b.joins[n].state.expired_rows for b in batches) > 0 for n in (0, 1))
+    assert sum(join.refused.late for b in batches for join in b.joins) == 0
 
 
 @pytest.mark.usefixtures("exchange")

@@ -66,7 +66,7 @@ def warned(caplog, what):
 def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
     query = run(joined(spark, shuffled), shuffled)
     late = warned(caplog, "later than the join's delay allows")
-    rows = sum(record.joins[0].late_rows for record in query.batches())
+    rows = sum(record.joins[0].refused.late for record in query.batches())
     assert rows > 2 * FILES * ROWS / 4
     for side in ("clicks", "purchases"):
         first, total = warned(caplog, f"{shuffled / side}) arrived later")
@@ -82,7 +82,7 @@ def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
 @pytest.mark.parametrize("order", ["time", "name"])
 def test_files_in_order_lose_nothing(order, spark, shuffled, caplog):
     query = run(joined(spark, shuffled, order), shuffled)
-    assert sum(record.joins[0].late_rows for record in query.batches()) == 0
+    assert sum(record.joins[0].refused.late for record in query.batches()) == 0
     same(shuffled / "out", expected(shuffled))
     assert not warned(caplog, "later than")
     without = warned(caplog, "have no key or no event time, so they match nothing")

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from joinengine import InvalidRequest
 from joinengine.lab.cli import cli
 from joinengine.lab.queries import QUERIES, Options
+from joinengine.lab.queries.named_query import Events
 from joinengine.lab.queries.rounds import run_rounds
 from joinengine.lab.queries.runs import Places, SinkPlace
 from joinengine.layouts import choose
@@ -74,7 +75,7 @@ DIVIDING = ("pkg", "shuffle", "d-choices")
 @layouts("pkg", others=("hash", "shuffle", "d-choices", "auto"))
 def test_naive_bayes(spark, options, layout):
     report = validated(
-        spark, "naive-bayes", replace(options, layout=choose(layout), zipf=1.2, classes=3)
+        spark, "naive-bayes", replace(options, layout=choose(layout), zipf=1.2, own={"classes": 3})
     )
     assert report["keys"] == report["output_rows"] > 1000
     least = 3 * report["keys"]
@@ -85,7 +86,7 @@ def test_naive_bayes(spark, options, layout):
 
 @layouts("pkg", others=("hash", "shuffle", "d-choices", "auto"))
 def test_a_decision_tree(spark, options, layout, tmp_path):
-    changed = replace(options, layout=choose(layout), zipf=1.2, depth=2, bins=16)
+    changed = replace(options, layout=choose(layout), zipf=1.2, own={"depth": 2, "bins": 16})
     places = Places(tmp_path / "out", tmp_path / "checkpoint")
     report = validated(spark, "decision-tree", changed, places)
     (first,) = report["earlier"]
@@ -116,7 +117,7 @@ def test_asof(spark, options, layout, window_us):
 def test_changes(spark, options, layout, kept, tmp_path):
     """By the net of the files, and by a checksum; wishes and losses change nothing."""
     wishes = ((2, choose("mixed"), None), (4, None, 5)) if layout == "mnrt" else ()
-    changed = replace(options, layout=choose(layout), zipf=1.2, relayouts=wishes)
+    changed = replace(options, layout=choose(layout), zipf=1.2, events=Events(wishes))
     report = validated(spark, "changes", changed, Places(out=tmp_path) if kept else None)
     assert report["output_rows"] > 20_000
     assert report["result_checksum"].startswith("net:")
@@ -180,7 +181,7 @@ def test_first_story(spark, options, layout):
 def test_choices_call_more_texts_new(spark, options, layout, relayouts):
     """An instance that does not know all texts of a key errs; the report says by how much."""
     places = Places()
-    changed = replace(options, layout=choose(layout), relayouts=relayouts)
+    changed = replace(options, layout=choose(layout), events=Events(relayouts))
     report = run_rounds(spark, QUERIES["first-story"], changed, places, validate=True)
     assert report["valid"] is None
     assert report["output_rows"] - report["events"] == report["false_alarms"]

@@ -52,7 +52,7 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
         assert state.operatorName == "joinengine join 0"
         assert state.numRowsTotal == row["state_rows"] > 0
         assert state.memoryUsedBytes == row["state_bytes"] > 0
-        assert state.numRowsUpdated == sum(record.joins[0].stored)
+        assert state.numRowsUpdated == sum(record.joins[0].work.stored)
         assert one["observedMetrics"]["joinengine"]["null_rows"] == row["null_rows"] > 0
         assert json.loads(one.json)["processedRowsPerSecond"] > 0
     assert told[-1].eventTime["max"] > told[-1].eventTime["watermark"] > "2024-01-01T00:00:10"
@@ -74,9 +74,9 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
     assert repr(plan) == plan
     assert "layout auto on 4 instances" in plan
     forecast = re.findall(r"forecast: about ([\d,]+) rows, [\d.]+ kB \([\d,.]+ rows per", plan)
-    held = query.batches()[-1].joins[0].side_rows
-    for said, rows in zip(forecast, held, strict=True):
-        assert int(said) == pytest.approx(rows, rel=0.35)
+    held = query.batches()[-1].joins[0].sides
+    for said, side in zip(forecast, held, strict=True):
+        assert int(said) == pytest.approx(side.held_rows, rel=0.35)
 
 
 def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_path):

@@ -198,8 +198,8 @@ def test_a_stream_that_ends_expires_all_state(spark, folders, tmp_path):
     query.awaitTermination()
     batches = query.batches()
     assert [batch.input_rows > 0 for batch in batches] == [True] * 4 + [False]
-    assert batches[-1].joins[0].state_rows == 0
-    assert batches[-1].joins[0].expired_rows > 0
+    assert batches[-1].joins[0].state.rows == 0
+    assert batches[-1].joins[0].state.expired_rows > 0
     assert found_in(tmp_path / "out")
 
 
@@ -215,7 +215,7 @@ def test_an_idle_side_does_not_hold_the_watermark(spark, folders, tmp_path):
         .start()
     )
     query.processAllAvailable()
-    held = query.batches()[-1].joins[0].state_rows
+    held = query.batches()[-1].joins[0].state.rows
     assert held > 0
     # Only orders go on, far later: without idleness the items would hold everything back.
     folders.batches = 100
@@ -227,8 +227,11 @@ def test_an_idle_side_does_not_hold_the_watermark(spark, folders, tmp_path):
     for _ in range(100):
         query.awaitTermination(0.2)
         last = query.batches()[-1]
-        if last.input_rows == 0 and sum(b.joins[0].expired_rows for b in query.batches()) >= held:
+        if (
+            last.input_rows == 0
+            and sum(b.joins[0].state.expired_rows for b in query.batches()) >= held
+        ):
             break
     query.stop()
-    assert sum(b.joins[0].expired_rows for b in query.batches()) >= held
+    assert sum(b.joins[0].state.expired_rows for b in query.batches()) >= held
     assert any(batch.input_rows == 0 for batch in query.batches())

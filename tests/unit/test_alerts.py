@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from joinengine.driver.records import BatchRecord, OperatorRecord, Refused
+from joinengine.driver.records import BatchRecord, OperatorRecord, Refused, SideRecord, StateRecord
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reporting.alerts import MARKED, Alerts
@@ -16,7 +16,8 @@ from tests.unit.states import chain
 
 
 def batch(number, left=None, right=None, **more):
-    entry = OperatorRecord(3, refused=[left or Refused(100), right or Refused(100)], **more)
+    sides = [SideRecord(refused=one or Refused(100)) for one in (left, right)]
+    entry = OperatorRecord(3, sides=sides, **more)
     return BatchRecord(number, 0.0, {"elapsed_s": 0.0}, joins=[entry])
 
 
@@ -87,7 +88,8 @@ def test_a_folder_gets_the_cure_for_files(alerts):
 
 def test_the_operator_is_named_if_there_are_several():
     alerts = Alerts(chain())
-    entries = [OperatorRecord(3), OperatorRecord(3, refused=[Refused(), Refused(10, late=4)])]
+    late = [SideRecord(), SideRecord(refused=Refused(10, late=4))]
+    entries = [OperatorRecord(3), OperatorRecord(3, sides=late)]
     (said,) = alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=entries))
     assert "of the right side of operator 1 (" in said
 
@@ -105,9 +107,9 @@ def test_a_side_that_brings_nothing_is_not_named(alerts):
 def test_a_join_without_a_window_says_once_how_its_state_grows():
     alerts = Alerts(two_way(None))
     assert alerts.take(batch(0)) == []
-    (said,) = alerts.take(batch(1, state_rows=200, state_bytes=6000))
+    (said,) = alerts.take(batch(1, state=StateRecord(200, 6000)))
     assert said.startswith("join 0 has no window, so its state grows without bound: by 30.0 MB per")
-    assert alerts.take(batch(2, state_rows=400, state_bytes=12_000)) == []
+    assert alerts.take(batch(2, state=StateRecord(400, 12_000))) == []
     assert alerts.sums() == []
 
 
@@ -117,14 +119,14 @@ def test_state_that_does_not_grow_for_ever_needs_no_word(why, ends):
     window = within("lt", "rt", lower="0 s", upper="1 s", delay="0 s") if "window" in why else None
     query = two_way(window, table=Side.RIGHT if "table" in why else None)
     alerts = Alerts(query, ends=ends, before=[(100, 3000)])
-    assert alerts.take(batch(1, state_rows=200, state_bytes=6000)) == []
+    assert alerts.take(batch(1, state=StateRecord(200, 6000))) == []
     assert alerts.sums() == []
 
 
 def test_a_query_that_ends_says_at_its_end_how_its_state_grows_from_start_to_start():
     alerts = Alerts(two_way(None), ends=True, before=[(200, 6000)])
-    assert alerts.take(batch(4, state_rows=300, state_bytes=9000)) == []
-    assert alerts.take(batch(5, state_rows=1400, state_bytes=42_000)) == []
+    assert alerts.take(batch(4, state=StateRecord(300, 9000))) == []
+    assert alerts.take(batch(5, state=StateRecord(1400, 42_000))) == []
     (said,) = alerts.sums()
     assert said.startswith(
         "join 0 has no window, so its state grows with every start: in this run from 200 rows "
@@ -135,5 +137,5 @@ def test_a_query_that_ends_says_at_its_end_how_its_state_grows_from_start_to_sta
 @pytest.mark.parametrize("before", [[], [(0, 0)], [(200, 6000)]])
 def test_a_single_run_and_one_without_new_rows_say_nothing_of_growth(before):
     alerts = Alerts(two_way(None), ends=True, before=before)
-    assert alerts.take(batch(1, state_rows=200, state_bytes=6000)) == []
+    assert alerts.take(batch(1, state=StateRecord(200, 6000))) == []
     assert alerts.sums() == []

@@ -1,4 +1,4 @@
-"""How long functions and files may be, and what tests may import: the house style, counted."""
+"""How long functions and files may be, how many fields and parameters: the house style, counted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ FILES = sorted(
     path for room in ("joinengine", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py")
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 400
+MOST_FIELDS, MOST_PARAMETERS = 20, 7
+#: Classes with more fields, with how many at most, and why.
+WIDE = {
+    # The table of options names its fields: a line there sets one here (`Option.setting`).
+    "Settings": 22,
+}
+#: Functions with more parameters: users call them, each by its name.
+PROMISED = {"StreamAggregate", "StreamJoin", "asof", "kafka_stream", "parquet_stream"}
 #: A comment that begins like this, in a file or a function, says why it is longer.
 EXCUSE = "# long: "
 
@@ -70,6 +78,58 @@ def test_the_count_sees_what_is_long():
     assert too_long(f"def f():\n    # long: a table of cases\n{body}\n") == []
     assert too_long("x = 1\n" * 401) == [("the file", 401)]
     assert too_long("# long: one table of many rows\n" + "x = 1\n" * 401) == []
+
+
+def classes(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def wide(tree):
+    """(class, fields) of the classes that declare more than MOST_FIELDS."""
+    fields = {
+        one.name: sum(isinstance(line, ast.AnnAssign) for line in one.body) for one in classes(tree)
+    }
+    return {(name, count) for name, count in fields.items() if count > MOST_FIELDS}
+
+
+def parameters(function):
+    """How many arguments a function takes; `self`, `*args` and `**named` do not count."""
+    found = function.args
+    names = [one.arg for one in (*found.posonlyargs, *found.args, *found.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def greedy(tree):
+    """The functions, and the classes by whose `__init__`, that take more than MOST_PARAMETERS."""
+    owners = {
+        line: one.name
+        for one in classes(tree)
+        for line in one.body
+        if isinstance(line, ast.FunctionDef) and line.name == "__init__"
+    }
+    return {
+        owners.get(node, node.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and parameters(node) > MOST_PARAMETERS
+    }
+
+
+def test_widths():
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "joinengine").rglob("*.py")]
+    found = {one for tree in trees for one in wide(tree)}
+    assert {(name, count) for name, count in found if count > WIDE.get(name, MOST_FIELDS)} == set()
+    assert {name for tree in trees for name in greedy(tree)} == PROMISED
+
+
+def test_the_count_sees_what_is_wide():
+    fields = "\n".join(f"    f{n}: int" for n in range(MOST_FIELDS + 1))
+    assert wide(ast.parse(f"class C:\n{fields}\n")) == {("C", MOST_FIELDS + 1)}
+    assert wide(ast.parse(f"class C:\n{fields}\n".replace("    f0: int\n", ""))) == set()
+    names = ", ".join(f"a{n}" for n in range(MOST_PARAMETERS))
+    assert greedy(ast.parse(f"def f({names}, b): ...")) == {"f"}
+    assert greedy(ast.parse(f"class C:\n    def __init__(self, {names}, *, b): ...")) == {"C"}
+    assert greedy(ast.parse(f"class C:\n    def m(self, {names}, **more): ...")) == set()
 
 
 def imported(path):

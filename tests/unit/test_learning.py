@@ -16,7 +16,7 @@ from joinengine.kernels.binning import bins_of
 from joinengine.lab.queries import rounds
 from joinengine.lab.queries.naive_bayes import NaiveBayes, classify
 from joinengine.lab.queries.named_query import Conclusion
-from joinengine.lab.queries.runs import Places
+from joinengine.lab.queries.runs import Followers, Places
 from joinengine.lab.queries.trees import (
     LEAST_GAIN,
     ROOT,
@@ -132,7 +132,7 @@ class Twice:
 def test_runs_that_follow_from_one_another(tmp_path, monkeypatch, first, second, valid):
     places, said = [], []
 
-    def run(spark, query, options, here, *, say, validate):
+    def run(spark, query, options, here, *, validate, followers):
         places.append(here)
         here.out.mkdir(parents=True)
         pq.write_table(pa.table({"word": [query.part]}), here.out / "part.parquet")
@@ -140,7 +140,8 @@ def test_runs_that_follow_from_one_another(tmp_path, monkeypatch, first, second,
 
     monkeypatch.setattr(rounds, "run", run)
     asked = Places(tmp_path, tmp_path / "checkpoint", "s3://bucket/state")
-    report = rounds.run_rounds(None, Twice(), None, asked, say=said.append, validate=True)
+    followers = Followers(said.append)
+    report = rounds.run_rounds(None, Twice(), None, asked, validate=True, followers=followers)
     assert report["valid"] is valid
     assert report["words"] == ["level-2"]
     assert report["earlier"] == [{"valid": first, "words": ["level-1"]}], "without its page"

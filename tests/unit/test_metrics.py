@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from joinengine.driver.hot_keys import Heat, HotKey
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, StateRecord, Worked
 from joinengine.lab.comparison import tables
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries import runs as running
@@ -22,7 +22,8 @@ RUN = ("valid", "made_by", "slowest_instance_s", "busiest_s", "cores", "hot_key"
 @pytest.fixture
 def record():
     seconds = dict.fromkeys(("elapsed_s", *STEPS), 1.0)
-    operator = OperatorRecord(2, received=[1, 2], stored=[1, 2], held=[1, 2], busy_s=[0.1, 0.2])
+    work = Worked(received=[1, 2], stored=[1, 2], busy_s=[0.1, 0.2])
+    operator = OperatorRecord(2, work=work, state=StateRecord(held=[1, 2]))
     return BatchRecord(0, 0.0, seconds, joins=[operator], input_rows=3)
 
 
@@ -75,9 +76,9 @@ def test_a_batch_names_its_busiest_instance(record):
     assert row["busiest_share"] == pytest.approx(2 / 3)
     busiest = "instance 1 received 67% of the rows and was busy for 0.20 s"
     assert f"layout mnrt, load skew 1.33 ({busiest})" in progress.batch_line(record)
-    record.joins.append(OperatorRecord(2, received=[0, 9], busy_s=[0.0, 0.5]))
+    record.joins.append(OperatorRecord(2, work=Worked([0, 9], busy_s=[0.0, 0.5])))
     assert batch_rows(record)["busiest_s"] == 0.5  # of the operator that received most
-    record.joins = [OperatorRecord(2, received=[0, 0])]
+    record.joins = [OperatorRecord(2, work=Worked([0, 0]))]
     assert batch_rows(record)["load_skew"] is None
     assert "busiest" not in progress.batch_line(record)
 

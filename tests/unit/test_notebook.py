@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, StateRecord, Worked
 from joinengine.reporting import notebook
 from joinengine.reporting.run_report import STEPS, batch_rows
 
@@ -26,7 +26,7 @@ def heights(path):
 
 
 def test_a_bar_for_each_instance():
-    svg = notebook.load_picture([10, 30, 20, 0], "received")
+    svg = notebook.load_picture([10, 30, 20, 0])
     words = "rows received by 4 instances: mean 15; maximum 30, at instance 1: 2.00 times the mean"
     assert TITLE.findall(svg) == [words]
     assert svg.endswith(f"<div>{words}</div>")
@@ -38,7 +38,7 @@ def test_a_bar_for_each_instance():
 def test_a_thousand_instances_share_bars():
     loads = [100] * 1000
     loads[707] = 900
-    svg = notebook.load_picture(loads, "received")
+    svg = notebook.load_picture(loads)
     found = bars(svg)
     assert len(found) == 143  # of 7 instances each
     assert found[-1] == max(found)
@@ -50,7 +50,7 @@ def test_a_thousand_instances_share_bars():
 
 @pytest.mark.parametrize("loads", [[], [0, 0]])
 def test_no_load_is_no_picture(loads):
-    assert notebook.load_picture(loads, "received") == "<div>no rows received yet</div>"
+    assert notebook.load_picture(loads) == "<div>no rows received yet</div>"
 
 
 def test_titles_and_lines_are_text():
@@ -61,7 +61,8 @@ def test_titles_and_lines_are_text():
 
 def record(number, rows):
     seconds = dict.fromkeys(("elapsed_s", *STEPS), 1.0)
-    operator = OperatorRecord(2, received=[rows, 0], held=[rows, 0], busy_s=[0.1, 0.2])
+    work = Worked([rows, 0], busy_s=[0.1, 0.2])
+    operator = OperatorRecord(2, work=work, state=StateRecord(held=[rows, 0]))
     return BatchRecord(number, 0.0, seconds, joins=[operator], input_rows=rows)
 
 

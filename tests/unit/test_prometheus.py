@@ -18,6 +18,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from joinengine.balancing.statistics import skew
+from joinengine.driver.records import Worked
 from joinengine.layouts import Hash, Mnrt
 from joinengine.model.windows import within
 from joinengine.reporting import prometheus
@@ -96,12 +97,13 @@ def test_a_scrape_says_what_the_totals_the_record_and_the_state_say(query):
     assert found["joinengine_operator_output_rows_total", "0"] == totals.output_rows > 0
     for name in ("state_rows", "state_bytes", "routing_entries", "split_keys", "instances"):
         assert found[f"joinengine_{name}", "0"] >= 1
-    assert found["joinengine_state_rows", "0"] == join.state_rows
-    assert found["joinengine_state_bytes", "0"] == join.state_bytes
+    assert found["joinengine_state_rows", "0"] == join.state.rows
+    assert found["joinengine_state_bytes", "0"] == join.state.size_bytes
     assert found["joinengine_forecast_state_bytes", "0"] == 12.5
     assert found["joinengine_watermark_timestamp_seconds", "0"] == join.watermark / 1e6
-    assert found["joinengine_newest_timestamp_seconds", "0"] == max(join.newest) / 1e6
-    lag = (max(join.newest) - join.watermark) / 1e6
+    newest = max(side.newest for side in join.sides)
+    assert found["joinengine_newest_timestamp_seconds", "0"] == newest / 1e6
+    lag = (newest - join.watermark) / 1e6
     assert found["joinengine_watermark_lag_seconds", "0"] == lag > 0
     layout = "mnrt:intervals=1,imbalance=0.0,min_gain=0.0"
     assert found["joinengine_layout_info", layout, "0"] == 1
@@ -129,11 +131,11 @@ def test_partitions_say_what_waits_and_how_far_they_are(query):
 def test_skews_are_those_of_the_instances(query):
     found = values(text(source_of(query)))
     join = query.records[-1].joins[0]
-    loads = {"received": join.received, "stored": join.held, "busy": join.busy_s}
+    loads = {"received": join.work.received, "stored": join.state.held, "busy": join.work.busy_s}
     expected = {of: skew(np.array(load, float)) for of, load in loads.items()}
     assert expected == {of: found["joinengine_load_skew", of, "0"] for of in loads}
     assert len(set(expected.values())) == 3
-    quiet = replace(query.records[-1].joins[0], received=[0, 0, 0], busy_s=[0.0] * 3)
+    quiet = replace(query.records[-1].joins[0], work=Worked([0, 0, 0], busy_s=[0.0] * 3))
     record = replace(query.records[-1], joins=[quiet], left_at=[])
     found = values(text(replace(source_of(query), record=record)))
     # A batch that brought nothing has no skew and no latency, rather than an even one.

@@ -30,8 +30,7 @@ def layouts(monkeypatch):
         asked = list[str]()
 
         def told(spark, query, options, *others, **more):
-            asked.append(options.layout.label)
-            asked.extend(layout.label for _, layout, _ in options.relayouts if layout is not None)
+            asked.extend(layout.label for layout in options.layouts)
             if command is run:
                 raise Enough
             return {"elapsed_s": 0.0}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.layouts import choose
@@ -93,7 +93,8 @@ def test_what_was_requested_is_one_line(joined):
 
 def test_who_waits_for_a_side_that_brings_nothing(joined):
     def told(pending, newest):
-        join = OperatorRecord(4, pending_rows=pending, newest=newest)
+        sides = [SideRecord(newest=time) for time in newest]
+        join = OperatorRecord(4, sides=sides, state=StateRecord(pending_rows=pending))
         return waiting_for(joined.query(), [BatchRecord(0, 0.0, joins=[join])])
 
     never = float("-inf")

@@ -146,7 +146,7 @@ def applications(
         for name, layout in SCHEMES.items():
             say(f"{query}, {name}")
             options = Options(
-                scale=SCALE, zipf=ZIPF, layout=choose(layout), instances=WORKERS, depth=2
+                scale=SCALE, zipf=ZIPF, layout=choose(layout), instances=WORKERS, own={"depth": 2}
             )
             with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
                 places = Places(Path(folder, "out"), Path(folder, "checkpoint"))

@@ -98,7 +98,7 @@ def with_options(options: list[Any], command: Command) -> Command:
 
 def generated_of(settings: dict[str, Any], *, zipf: float | None) -> Any:
     """The options that make a stream. Raises click.UsageError where two say the same."""
-    from joinengine.lab.queries import Options  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import OWN, Options  # noqa: PLC0415
 
     if settings["rate"] is not None and settings["span"] is not None:
         raise click.UsageError("--rate and --span both set the pace of event time; give only one")
@@ -113,7 +113,5 @@ def generated_of(settings: dict[str, Any], *, zipf: float | None) -> Any:
         disorder_us=settings["disorder"],
         shift_us=settings["shift_every"],
         text=settings["text"],
-        bins=settings["bins"],
-        classes=settings["classes"],
-        depth=settings["depth"],
+        own={name: settings[name] for name in OWN if settings[name] is not None},
     )

@@ -120,7 +120,6 @@ def run(
     validate: bool,
     out_folder: Path | None,
     checkpoint: Path | None,
-    json_path: Path | None,
     master: str,
     **settings: Any,
 ) -> None:
@@ -138,14 +137,13 @@ def run(
     # With a checkpoint a later run may go on with new files: the stream has no end.
     found = asked(query, settings, ends=checkpoint is None)
     options = _options_of_run(settings, layout or found.layout, zipf, checkpoint)
-    later = [choice for _, choice, _ in options.relayouts if choice is not None]
-    check_levels(settings["levels"], [options.layout, *later])
+    check_levels(settings["levels"], options.layouts)
     check(found, options)  # before Spark starts
     for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
         if folder is not None:
             check_folder(folder.absolute(), what)
+    json_path, page_path, port = (settings[name] for name in ("json_path", "page_path", "port"))
     check_file("--json", json_path)
-    page_path, port = settings["page_path"], settings["port"]
     if port is not None:
         page_path = page_path_of_live(found.name, page_path, json_path)
     check_file("--report", page_path)
@@ -180,15 +178,21 @@ def _options_of_run(
     settings: dict[str, Any], layout: str | None, zipf: float | None, checkpoint: Path | None
 ) -> Any:
     """The options of one run, with what happens to it at a batch."""
-    from joinengine.lab.queries.named_query import losses_of, relayouts_of  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import (  # noqa: PLC0415
+        Events,
+        losses_of,
+        relayouts_of,
+    )
 
     if settings["imbalance"] is not None and checkpoint is None:  # else it may have another layout
         layout = layout or "auto"
     options = replace(
         options_of(settings, layout=layout, zipf=zipf),
-        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
-        losses=losses_of(settings["losses"]),
-        kills=settings["kills"],
+        events=Events(
+            relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
+            losses_of(settings["losses"]),
+            settings["kills"],
+        ),
     )
     (found,) = _tolerating([options], settings["imbalance"])
     return found
@@ -243,8 +247,6 @@ def compare(
     exponents: str | None,
     validate: bool,
     figure: Path | None,
-    page_path: Path | None,
-    json_path: Path | None,
     master: str,
     **settings: Any,
 ) -> None:
@@ -264,6 +266,7 @@ def compare(
     check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:
         check(found, options)
+    json_path, page_path = settings["json_path"], settings["page_path"]
     picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
     check_file("--json", json_path)
     _check_picture(picture)
@@ -309,8 +312,7 @@ def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
     """
     if imbalance is None:
         return cells
-    named = [one for cell in cells for one in (cell.layout, *(to for _, to, _ in cell.relayouts))]
-    asked_for = [one for one in named if one is not None and one.is_asked]
+    asked_for = [one for cell in cells for one in cell.layouts if one.is_asked]
     if not any(hasattr(one, "imbalance") for one in asked_for):
         found = ", ".join(dict.fromkeys(one.label for one in asked_for)) or "no --layout"
         raise InvalidRequest(
@@ -323,14 +325,12 @@ def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
             return choice
         return replace(choice, imbalance=imbalance)
 
-    return [
-        replace(
-            cell,
-            layout=tolerating(cell.layout),
-            relayouts=tuple((batch, tolerating(to), n) for batch, to, n in cell.relayouts),
-        )
-        for cell in cells
-    ]
+    def settled(cell: Any) -> Any:
+        later = tuple((batch, tolerating(to), n) for batch, to, n in cell.events.relayouts)
+        events = replace(cell.events, relayouts=later)
+        return replace(cell, layout=tolerating(cell.layout), events=events)
+
+    return list(map(settled, cells))
 
 
 def _serving(query: Any, settings: dict[str, Any]) -> list[str]:

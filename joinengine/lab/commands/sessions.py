@@ -69,6 +69,7 @@ def run(
     `on_start`: called with the query as soon as it runs.
     """
     from joinengine.lab.queries.rounds import run_rounds  # noqa: PLC0415
+    from joinengine.lab.queries.runs import Followers  # noqa: PLC0415
 
     columns = (
         TextColumn("{task.description}"),
@@ -94,9 +95,7 @@ def run(
             options,
             places,
             validate=validate,
-            say=console.say,
-            watch=watch,
-            on_start=on_start,
+            followers=Followers(console.say, watch, on_start),
         )
     return report
 

@@ -71,7 +71,7 @@ class DecisionTree(Query):
     @override
     def stream(self, options: Options) -> SyntheticSpec:
         check_whole(self.name, options)
-        classes = options.own("classes")
+        classes = options.own_of("classes")
         columns = _Messages(self.tree, self.level, classes)
         return options.synthetic(
             *("messages", MESSAGES, columns),
@@ -85,7 +85,7 @@ class DecisionTree(Query):
         return StreamAggregate(
             table_stream(spark, recorded, "messages"),
             by=["attribute", "class", "leaf"],
-            aggregates={"spread": f"histogram(value, {options.own('bins')})"},
+            aggregates={"spread": f"histogram(value, {options.own_of('bins')})"},
             **settings("m_ts", options),
         )
 
@@ -96,7 +96,7 @@ class DecisionTree(Query):
         `e`: the least power of two above the values of a group, so 2^(e - 53) is the finest grid.
         `coarser`: the B-th greatest number of bits in which neighbours differ there.
         """
-        group, most = "attribute, class, leaf", options.own("bins")
+        group, most = "attribute, class, leaf", options.own_of("bins")
         bits = f"length(bin(xor(cell, lag(cell) over (partition by {group} order by cell))))"
         width = "pow(2.0, e - 53 + coarser)"
         return (
@@ -115,7 +115,7 @@ class DecisionTree(Query):
 
     @override
     def conclude(self, results: pa.Table, report: dict[str, Any], options: Options) -> Conclusion:
-        classes = options.own("classes")
+        classes = options.own_of("classes")
         tree = grown(self.tree, _by_leaf(results, classes))
         histograms, triplets = partial_results(report), results.num_rows
         said = [
@@ -124,7 +124,7 @@ class DecisionTree(Query):
         ]
         entries = {"histograms": histograms, "keys": triplets, "tree": tree.lines}
         following = replace(self, tree=tree, level=self.level + 1)
-        if self.level < options.own("depth") and tree.splits != self.tree.splits:
+        if self.level < options.own_of("depth") and tree.splits != self.tree.splits:
             return Conclusion(entries, said, following)
         drawn = _Examples(self.stream(options), classes)
         examples = drawn.of_level(following.level)[:NEW]

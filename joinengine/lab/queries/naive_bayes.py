@@ -54,7 +54,7 @@ class NaiveBayes(Query):
     @override
     def stream(self, options: Options) -> SyntheticSpec:
         check_whole(self.name, options)
-        classes = options.own("classes")
+        classes = options.own_of("classes")
         return options.synthetic("words", TUPLES, _Words(classes), classes=classes)
 
     @override
@@ -64,7 +64,7 @@ class NaiveBayes(Query):
             by="word",
             aggregates={
                 f"class_{one}": f"count(case when class = {one} then 1 end)"
-                for one in range(options.own("classes"))
+                for one in range(options.own_of("classes"))
             },
             **settings("w_ts", options),
         )
@@ -73,13 +73,13 @@ class NaiveBayes(Query):
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         counts = ", ".join(
             f"count(*) filter (where class = {one}) as class_{one}"
-            for one in range(options.own("classes"))
+            for one in range(options.own_of("classes"))
         )
         return f"select word, {counts}, {EDGES} from '{recorded.files('words')}' group by word"
 
     @override
     def conclude(self, results: pa.Table, report: dict[str, Any], options: Options) -> Conclusion:
-        classes = options.own("classes")
+        classes = options.own_of("classes")
         counters, words = classes * partial_results(report), results.num_rows
         counts = np.array([results.column(f"class_{one}") for one in range(classes)])
         # Words of documents that follow those of the stream.

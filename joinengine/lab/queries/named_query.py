@@ -33,20 +33,32 @@ ZIPF = 0.8
 #: Options of the queries that learn, and their defaults: bins of a histogram, classes, levels of a
 #: tree.
 OWN = {"bins": 64, "classes": 2, "depth": 3}
-_LEAST = {"aggregators": 1, "merge_every": 1, "bins": 2, "classes": 2, "depth": 1}
+_LEAST = {"aggregators": 1, "merge-every": 1, "bins": 2, "classes": 2, "depth": 1}
+
+
+@dataclass(frozen=True)
+class Events:
+    """What happens to a run at its batches.
+
+    `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
+    `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
+    which an executor is killed.
+    """
+
+    relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
+    losses: tuple[tuple[int, int], ...] = ()
+    kills: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
-    `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
-    `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
-    which an executor is killed. `aggregators` (None: as many as instances) merge partial results
-    after every `merge_every` batches (None: as the query does). `text`: a file whose words take the
-    place of generated ones. `bins`, `classes`, `depth`: see OWN; None: the default there.
-    `servers`: the brokers whose topics hold the stream; None: it is read from files.
-    `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the writer as text.
+    `aggregators` (None: as many as instances) merge partial results after every `merge_every`
+    batches (None: as the query does). `text`: a file whose words take the place of generated ones.
+    `own`: of OWN what is given. `servers`: the brokers whose topics hold the stream; None: it is
+    read from files. `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the
+    writer as text.
     """
 
     scale: float = 0.1
@@ -61,15 +73,11 @@ class Options:
     window_us: int | None = None
     layout: LayoutChoice = field(default_factory=Unasked)
     instances: int = 8
-    relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
-    losses: tuple[tuple[int, int], ...] = ()
-    kills: tuple[int, ...] = ()
+    events: Events = Events()
     aggregators: int | None = None
     merge_every: int | None = None
     text: Path | None = None
-    bins: int | None = None
-    classes: int | None = None
-    depth: int | None = None
+    own: Mapping[str, int] = field(default_factory=dict)
     servers: str | None = None
     engine: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,11 +87,10 @@ class Options:
             self.asked(name)
         object.__setattr__(self, "layout", as_recovered(self.layout, self.asked("recovery")))
         self.layout.check(equi("key", "key"), self.instances)
-        for name, least in _LEAST.items():
-            number = getattr(self, name)
-            if number is not None and number < least:
-                option = name.replace("_", "-")
-                raise InvalidRequest(f"{option}: expected at least {least}, found {number}")
+        counts = {"aggregators": self.aggregators, "merge-every": self.merge_every, **self.own}
+        for name, number in counts.items():
+            if number is not None and number < _LEAST[name]:
+                raise InvalidRequest(f"{name}: expected at least {_LEAST[name]}, found {number}")
         if self.window_us is not None and self.window_us < 0:
             raise InvalidRequest(
                 f"window: expected a duration of 0 or more, found {describe(self.window_us)}"
@@ -93,10 +100,15 @@ class Options:
         """The value of an option of the writer. Raises InvalidRequest for a text that is none."""
         return value_of(self.engine, name)
 
-    def own(self, name: str) -> int:
+    @property
+    def layouts(self) -> list[LayoutChoice]:
+        """The layouts of the run: the first, and those that it is switched to."""
+        later = (choice for _, choice, _ in self.events.relayouts)
+        return [self.layout, *(choice for choice in later if choice is not None)]
+
+    def own_of(self, name: str) -> int:
         """The value of one of OWN."""
-        value: int | None = getattr(self, name)
-        return OWN[name] if value is None else value
+        return self.own.get(name, OWN[name])
 
     def text_of(self, name: str) -> str | None:
         """The text of an option of the writer, or its default."""
@@ -265,9 +277,8 @@ def skew_of(query: Query, options: Options) -> float | None:
 
 def check(query: Query, options: Options) -> None:
     """Raise InvalidRequest if `query` cannot be run with these options."""
-    for name in OWN:
-        found = getattr(options, name)
-        if found is not None and name not in query.own:
+    for name, found in options.own.items():
+        if name not in query.own:
             raise InvalidRequest(f"{name}: {query.name} has none, found {found}; leave it out")
     query.stream(options)
     if query.aggregates and options.servers is not None:
@@ -276,9 +287,8 @@ def check(query: Query, options: Options) -> None:
             "last of them; leave out --source kafka, or take a query that joins, such as eq5"
         )
     if query.aggregates:
-        for layout in (options.layout, *(layout for _, layout, _ in options.relayouts)):
-            if layout is not None:
-                check_aggregates(layout)
+        for layout in options.layouts:
+            check_aggregates(layout)
 
 
 def layout_of(name: str | None, levels: Path | None = None) -> LayoutChoice:

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from joinengine.lab.queries.named_query import Options, Query
-from joinengine.lab.queries.runs import Places, run
-from joinengine.lab.tpch.generate import Say, silent
+from joinengine.lab.queries.runs import NOBODY, Followers, Places, run
 from joinengine.model.errors import InvalidRequest
 
 
@@ -28,8 +27,8 @@ def run_rounds(
     options: Options,
     places: Places,
     *,
-    say: Say = silent,
-    **how: Any,
+    validate: bool = False,
+    followers: Followers = NOBODY,
 ) -> dict[str, Any]:
     """Run `query`, and what follows from its results; returns the JSON report.
 
@@ -38,7 +37,7 @@ def run_rounds(
     without their pages.
     """
     if not query.concludes:
-        return run(spark, query, options, places, say=say, **how)
+        return run(spark, query, options, places, validate=validate, followers=followers)
     if places.checkpoint is not None and places.out is None:
         raise InvalidRequest(
             f"checkpoint: {query.name} concludes from the results of all its runs, found no folder "
@@ -49,11 +48,11 @@ def run_rounds(
     while following is not None:
         query = following
         with _places_of(query, places) as here:
-            report = run(spark, query, options, here, say=say, **how)
+            report = run(spark, query, options, here, validate=validate, followers=followers)
             assert here.out is not None
             conclusion = query.conclude(pq.read_table(here.out), report, options)
         for sentence in conclusion.said:
-            say(sentence)
+            followers.say(sentence)
         report |= conclusion.entries
         following = conclusion.following
         earlier.append({name: value for name, value in report.items() if name != "story"})

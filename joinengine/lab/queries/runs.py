@@ -40,9 +40,33 @@ from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.state import manifests
 
-#: Called with (rows read so far, rows in all, batches done).
-Watch = Callable[[int, int, int], None]
 _POLL_S = 0.2
+
+
+class Followers(NamedTuple):
+    """Who follows a run.
+
+    `say` takes sentences. `watch` is called with (rows read so far, rows in all, batches done), and
+    `on_start` with the query as soon as it runs.
+    """
+
+    say: Say = silent
+    watch: Callable[[int, int, int], None] = lambda done, total, batches: None
+    on_start: Callable[[JoinQuery], None] | None = None
+
+
+NOBODY = Followers()
+
+
+class _Ran(NamedTuple):
+    """A run that is over. `resumed`: it has gone on with a checkpoint."""
+
+    query: Query
+    options: Options
+    recorded: RecordedStream
+    joined: StreamQuery
+    out: Path | None
+    resumed: bool
 
 
 class SinkPlace(NamedTuple):
@@ -83,17 +107,14 @@ def run(
     places: Places,
     *,
     validate: bool = False,
-    say: Say = silent,
-    watch: Watch = lambda done, total, batches: None,
-    on_start: Callable[[JoinQuery], None] | None = None,
+    followers: Followers = NOBODY,
 ) -> dict[str, Any]:
     """Run `query` over its whole stream; returns the JSON report.
-
-    `on_start` is called with the query as soon as it runs.
 
     Raises JoinEngineError if joinengine refuses a request, also inside the running query; CutShort,
     with the report of the batches so far, if Ctrl-C ends the run or the comparison with DuckDB.
     """
+    say = followers.say
     recorded = query.stream(options).record(say)
     if query.generated:
         recorded = reachable(recorded, places.reach or places.state, say)
@@ -107,10 +128,9 @@ def run(
         if places.state is not None:
             writer = writer.option("stateLocation", places.state)
         running = _started(writer, places)
-        total = sum(recorded.rows.values())
         running._last_words = ""  # only here it is known whether another run can go on
         try:
-            _wait(running, lambda rows, batches: watch(rows, total, batches), on_start)
+            _wait(running, sum(recorded.rows.values()), followers)
             stopped = False
         except KeyboardInterrupt:
             stopped = True
@@ -134,7 +154,8 @@ def run(
         raise CutShort(report)
     if validate:
         try:
-            _validate(report, query, recorded, options, places.out, joined, say, resumed=resumed)
+            ran = _Ran(query, options, recorded, joined, places.out, resumed)
+            _validate(report, ran, say)
         except KeyboardInterrupt:
             raise CutShort(report) from None
     if options.window_us is not None and not report["expired_rows"]:
@@ -142,28 +163,19 @@ def run(
     return report
 
 
-def _validate(
-    report: dict[str, Any],
-    query: Query,
-    recorded: RecordedStream,
-    options: Options,
-    out: Path | None,
-    joined: StreamQuery,
-    say: Say,
-    *,
-    resumed: bool,
-) -> None:
+def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
     """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
+    query, joined, out = ran.query, ran.joined, ran.out
     if not query.generated:
         obstacle = _obstacle(report, has_files=out is not None, has_sum=has_checksum(joined))
         if obstacle is not None:
             say(f"not compared with DuckDB: {obstacle}")
             return
-    oracle = query.oracle(recorded, options)
+    oracle = query.oracle(ran.recorded, ran.options)
     if out is not None:
         say("comparing with DuckDB")
         report["valid"] = same_files(out, joined, oracle)
-    elif resumed:
+    elif ran.resumed:
         say(
             "not compared with DuckDB: the run continued a checkpoint, and without --out it has "
             "only the checksum of its own batches"
@@ -179,8 +191,7 @@ def _validate(
             net = joined.query().operators[-1].is_changelog
             expected = _known[told] = oracle_checksum(schema, oracle, net=net)
         report["valid"] = report["result_checksum"] == expected
-        later = [choice for _, choice, _ in options.relayouts if choice is not None]
-        keep = all(choice.keeps_keys_whole for choice in (options.layout, *later))
+        keep = all(choice.keeps_keys_whole for choice in ran.options.layouts)
         if query.whole_keys and not keep:
             _count_false_alarms(report, expected, say)
 
@@ -192,11 +203,11 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     if has_checksum(joined):
         writer = writer.checksummed()
     writer = writer.options(**options.engine)
-    for batch, layout, instances in options.relayouts:
+    for batch, layout, instances in options.events.relayouts:
         writer = writer.relayout(batch, layout, instances)
-    for batch, instance in options.losses:
+    for batch, instance in options.events.losses:
         writer = writer.fail(batch, instance)
-    for batch in options.kills:
+    for batch in options.events.kills:
         writer = writer.kill(batch)
     return writer
 
@@ -306,19 +317,16 @@ def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None
     say(f"{report['false_alarms']:,} false alarms ({part:.1%}): the layout divides keys")
 
 
-def _wait(
-    running: JoinQuery,
-    watch: Callable[[int, int], None],
-    on_start: Callable[[JoinQuery], None] | None,
-) -> None:
+def _wait(running: JoinQuery, total: int, followers: Followers) -> None:
+    """Wait for the end of a run over `total` rows."""
     try:
-        if on_start is not None:
-            on_start(running)
+        if followers.on_start is not None:
+            followers.on_start(running)
         while not running.awaitTermination(_POLL_S):
-            watch(*running.done)
+            followers.watch(running.done[0], total, running.done[1])
     finally:
         running.stop()
-    watch(*running.done)
+    followers.watch(running.done[0], total, running.done[1])
 
 
 def _head(query: Query, options: Options, state: str | None = None) -> dict[str, Any]:

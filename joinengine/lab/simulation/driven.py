@@ -29,6 +29,7 @@ from joinengine.model.query import FromSource, JoinType, OutputColumn
 from joinengine.model.windows import within
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
+from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.routing.table import RoutingTable
 from joinengine.state import manifests
@@ -82,7 +83,7 @@ def driver_of(
             [choice],
             checkpoint,
             "q",
-            DiscardSink(),
+            Delivery(checkpoint, DiscardSink()),
             Settings(exchange=exchange),
         )
         runner.recover()
@@ -132,8 +133,8 @@ class SimulatedDriver:
         told |= {"whole_s": whole, "other_s": whole - known}
         told |= {"manifest_bytes": len(written), "full": runner.manifest.is_full}
         (join,) = records[0].joins
-        told |= {"replans": join.reason is not None, "moved_rows": join.moved_rows}
-        return told | {"received": join.received}
+        told |= {"replans": join.reason is not None, "moved_rows": join.moved.rows}
+        return told | {"received": join.work.received}
 
 
 def _listed(layout: KeyBased, keys: int) -> RoutingTable:
@@ -152,16 +153,6 @@ def _listed(layout: KeyBased, keys: int) -> RoutingTable:
             parts = (Fragment(home, 0, half), Fragment(other, half, U_ONE))
             placements[hash_] = Placement(Mode.SPLIT, parts)
     return RoutingTable(placements)
-
-
-def _with_table(runner: BatchRunner, keys: int) -> None:
-    """Go on as if earlier re-plans had made a table of `keys` keys."""
-    (state,) = runner.manifest.operators
-    newest = state.layouts.newest
-    assert isinstance(newest.layout, KeyBased)
-    layout = replace(newest.layout, table=_listed(newest.layout, keys))
-    layouts = replace(state.layouts, newest=replace(newest, layout=layout))
-    runner.manifest = replace(runner.manifest, operators=(replace(state, layouts=layouts),))
 
 
 @contextmanager

@@ -148,8 +148,8 @@ class SimulatedJobs(OneProcess, Jobs):
                 spine = task.stored.runs.get((instance, side), ())
                 rows = worked[instance].sealed[side]
                 if rows:
-                    made = _sealed(spine, name, parts, side, instance, header.batch, rows, changes)
-                    for run in made:
+                    sealed = _sealed(header.batch, name, parts, side, instance, rows)
+                    for run in (sealed, *_merged(spine, sealed, changes)):
                         changes.change(run)
                         parts += 1
             if parts:
@@ -195,37 +195,40 @@ def _own(instance: int, instances: int) -> list[int]:
     return [number * instances * (1 << 20) + instance for number in range(1, HEAVY + 1)]
 
 
-def _sealed(
-    spine: Sequence[Run],
-    file: str,
-    part: int,
-    side: Side,
-    instance: int,
-    batch: int,
-    sealed: int,
-    changes: Changes,
-) -> Iterator[Run]:
-    """The run of a batch, and one merged of those that are four of a size; the inputs go."""
+def _sealed(batch: int, file: str, part: int, side: Side, instance: int, rows: int) -> Run:
+    """The run of a batch."""
+    oldest, newest = BATCH_US * batch, BATCH_US * (batch + 1) - 1
+    return Run(
+        *(file, part, side, instance, 0, rows, rows * ROW_BYTES, batch << 20 | part),
+        min_time=oldest,
+        max_time=newest,
+        settled_time=newest,
+    )
+
+
+def _merged(spine: Sequence[Run], sealed: Run, changes: Changes) -> Iterator[Run]:
+    """The run merged of those that are four of a size, if there are so many; the inputs go.
+
+    It stands behind the run that the batch has `sealed`.
+    """
     by_size = defaultdict[int, list[Run]](list)
     for run in spine:
         by_size[run.rows.bit_length() // 2].append(run)
-    oldest, newest = BATCH_US * batch, BATCH_US * (batch + 1) - 1
-
-    def made(rows: int, oldest: int, newest: int, number: int) -> Run:
-        size, group = rows * ROW_BYTES, batch << 20 | part + number
-        return Run(
-            *(file, part + number, side, instance, 0, rows, size, group),
-            min_time=oldest,
-            max_time=newest,
-            settled_time=newest,
-        )
-
-    yield made(sealed, oldest, newest, 0)
     # Not all instances merge in the same batch.
-    full = [runs for _, runs in sorted(by_size.items()) if len(runs) >= FAN_IN + instance % FAN_IN]
+    most = FAN_IN + sealed.instance % FAN_IN
+    full = [runs for _, runs in sorted(by_size.items()) if len(runs) >= most]
     if full:
         inputs = full[0][:FAN_IN]
         for run in inputs:
             changes.remove(run)
-        first, last = (min(r.min_time or 0 for r in inputs), max(r.max_time or 0 for r in inputs))
-        yield made(sum(run.rows for run in inputs), first, last, 1)
+        rows = sum(run.rows for run in inputs)
+        newest = max(run.max_time or 0 for run in inputs)
+        yield sealed._replace(
+            part=sealed.part + 1,
+            rows=rows,
+            size_bytes=rows * ROW_BYTES,
+            group=sealed.group + 1,
+            min_time=min(run.min_time or 0 for run in inputs),
+            max_time=newest,
+            settled_time=newest,
+        )

@@ -43,12 +43,14 @@ _MOST = 100
 class Shape:
     """How many operators a query has, and the executors on which their tasks have fixed places.
 
-    `why_jobs`: why tasks cannot stay (joinengine.spark.jobs.slots); None: they can.
+    `name`: that of the query; Spark's web page shows it with each job. `why_jobs`: why tasks cannot
+    stay (joinengine.spark.jobs.slots); None: they can.
     """
 
-    operators: int = 1
-    slots: Sequence[str] = ()
-    why_jobs: str | None = ""
+    name: str | None
+    operators: int
+    slots: Sequence[str]
+    why_jobs: str | None
 
 
 class SparkJobs(Jobs):
@@ -58,8 +60,7 @@ class SparkJobs(Jobs):
     `tables`: the sources that are tables, each with a frame of what routing it yields.
     `arrow_batches` says what the streaming query's own clone of the session must have set for the
     rows of its sources.
-    `name`: that of the query; Spark's web page shows it with each job. `logs`: Spark's part of the
-    checkpoint; None: nobody asks for it.
+    `logs`: Spark's part of the checkpoint.
     """
 
     def __init__(
@@ -67,13 +68,12 @@ class SparkJobs(Jobs):
         spark: SparkSession,
         world: World,
         streams: Streams,
-        tables: Mapping[int, DataFrame] | None = None,
-        arrow_batches: ArrowBatches | None = None,
-        name: str | None = None,
-        logs: SparkLogs | None = None,
-        shape: Shape = Shape(),
+        tables: Mapping[int, DataFrame],
+        arrow_batches: ArrowBatches,
+        logs: SparkLogs,
+        shape: Shape,
     ) -> None:
-        self._name = name
+        self._name = shape.name
         self._operators, slots = shape.operators, shape.slots
         self._logs = logs
         self._why_jobs = shape.why_jobs
@@ -83,8 +83,8 @@ class SparkJobs(Jobs):
         self._streams = streams
         self._route_groups = RouteGroups(streams.readings)
         self._context = spark.sparkContext
-        self._tables = tables or {}
-        self._arrow_batches = arrow_batches or ArrowBatches({})
+        self._tables = tables
+        self._arrow_batches = arrow_batches
         self._set: dict[str, str] = {}
         self._parallelism = parallelism(spark)
         if slots:  # as many tasks on each
@@ -155,7 +155,7 @@ class SparkJobs(Jobs):
     @override
     def logged(self, batch: int) -> dict[str, str]:
         """Spark's logs of offsets and commits, if they lie apart from the state."""
-        return {} if self._logs is None else self._logs.of_batch(batch)
+        return self._logs.of_batch(batch)
 
     @override
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
@@ -165,7 +165,6 @@ class SparkJobs(Jobs):
         name = f"offsets/{batch}"
         if name in logged:
             return self._streams.position(offset_in(logged[name], name))
-        assert self._logs is not None
         return self._streams.position(self._logs.offset(batch))
 
     @override

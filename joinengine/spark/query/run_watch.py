@@ -172,7 +172,7 @@ class Watch:
             return "joinengine: no batch yet"
         spent = self._dropped_s + sum(map(whole_s, self.records))
         results = self._dropped_rows + sum(record.output_rows for record in self.records)
-        state = sum(join.state_rows for join in self.records[-1].joins)
+        state = sum(join.state.rows for join in self.records[-1].joins)
         return (
             f"joinengine: {counted(batches, 'batch')}, {counted(rows, 'row')} read, "
             f"{rows / spent:,.0f} rows/s, "

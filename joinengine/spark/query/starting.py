@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.results import outputs
+from joinengine.results.delivery import Delivery
 from joinengine.results.outputs import Wanted
 from joinengine.results.sinks import SideOutput, Sink, SinkFactory
 from joinengine.sources.feeds import Feed
@@ -115,43 +116,46 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         with heartbeat.beating(checkpoint, generation) as beat:
             runner.recover(generation)
             streams.take_over(runner.generation)
-            frames = None
-            if request.frames:
-                logs.mend(runner.manifest)
-                logs.warn()
-                told = checkpoint.spark, request.trigger, request.name
-                frames = Frames(spark, request.frames, logs, *told)
+            frames = _frames(request, checkpoint, logs, runner)
             identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
-            parts = streams.feeds, identity, jobs, frames, beat
-            running = _running(request, checkpoint, runner, *parts)
+            running = Running(
+                spark.sparkContext,
+                identity,
+                _looping(request, checkpoint, runner, streams.feeds, frames),
+                jobs.cut_short,
+                lambda: jobs.tasks,
+                frames,
+                beat,
+            )
             return _begun(request, checkpoint, runner, server, running)
 
 
-def _running(
+def _frames(
+    request: Request, checkpoint: Checkpoint, logs: SparkLogs, runner: BatchRunner
+) -> Frames | None:
+    """What hands over the micro-batches of streaming DataFrames; None: there are none."""
+    if not request.frames:
+        return None
+    logs.mend(runner.manifest)
+    logs.warn()
+    told = checkpoint.spark, request.trigger, request.name
+    return Frames(request.spark, request.frames, logs, *told)
+
+
+def _looping(
     request: Request,
     checkpoint: Checkpoint,
     runner: BatchRunner,
     feeds: Mapping[int, Feed],
-    identity: Identity,
-    jobs: SparkJobs,
     frames: Frames | None,
-    beat: heartbeat.Heartbeat,
-) -> Running:
-    """The query on the engine's own loop; `runner` has recovered."""
+) -> Callable[[Callable[[float], bool]], Loop]:
+    """What makes the engine's own loop over a query; `runner` has recovered."""
     _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
     paths = _read_by_tasks(request)
     remote = checkpoint.is_remote or any(map(is_url, paths))
     trigger = _trigger(request)
     rest_s = request.settings.look_every_s or (REMOTE_REST_S if remote else LOCAL_REST_S)
-    return Running(
-        request.spark.sparkContext,
-        identity,
-        lambda rest: Loop(runner, feeds, trigger, MACHINE, rest, rest_s, frames),
-        jobs.cut_short,
-        lambda: jobs.tasks,
-        frames,
-        beat,
-    )
+    return lambda rest: Loop(runner, feeds, trigger, MACHINE, rest, rest_s, frames)
 
 
 def _trigger(request: Request) -> Trigger:
@@ -273,6 +277,7 @@ def _runner(
     if request.side_output is not None:
         refused = place(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(refused), query)
+    delivery = Delivery(checkpoint, sink, aside)
     slots = _slots(request)
     choices, settings = standing_by(
         request.query.operators, request.choices, request.settings, len(slots)
@@ -283,15 +288,15 @@ def _runner(
         streams,
         _tables(request),
         _arrow_batches(request),
-        request.name,
         logs,
         Shape(
+            request.name,
             len(request.query.operators),
             slots,
             why_jobs(request.spark, settings, sink, has_frames=bool(request.frames)),
         ),
     )
-    told = choices, checkpoint, query, sink, settings, aside
+    told = choices, checkpoint, query, delivery, settings
     return BatchRunner(jobs, request.query, *told), jobs
 
 

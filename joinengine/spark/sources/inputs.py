@@ -190,7 +190,7 @@ class Table:
 Source = OwnStream | DataFrame | Table
 
 
-def parquet_stream(
+def parquet_stream(  # noqa: PLR0913 # each is an option by its name
     spark: SparkSession,
     folder: str | Path,
     *,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
 
 from joinengine.api import checks
@@ -16,33 +18,40 @@ from joinengine.model.query import FromSource
 from joinengine.spark.sources.inputs import Source
 
 
-class StreamNovelty(StreamOperator):
-    """The tuples whose terms resemble none of the `history` tuples before them by `key`.
+class TextColumns(NamedTuple):
+    """The columns that novelty reads; `terms` is one of lists of distinct integers."""
 
-    `terms` is a column of lists of distinct integers. If the greatest cosine similarity of a tuple
-    is at most `threshold`, the tuple is a result, with all other columns and the similarity, when
-    the watermark has passed it. Only layouts that keep keys whole have the results of one process.
-    Under candidate layouts and layouts that split keys an instance sees a part of each key, and
-    finds more tuples novel.
+    key: str
+    terms: str
+    time: str
+
+
+class StreamNovelty(StreamOperator):
+    """The tuples whose terms resemble none of the `history` tuples of their key before them.
+
+    If the greatest cosine similarity of a tuple is at most `threshold`, the tuple is a result, with
+    all other columns and the similarity, when the watermark has passed it. Only layouts that keep
+    keys whole have the results of one process. Under candidate layouts and layouts that split keys
+    an instance sees a part of each key, and finds more tuples novel.
 
     Raises InvalidRequest if a column is missing or the layout copies tuples.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         source: Source,
+        columns: TextColumns,
         *,
-        key: str,
-        terms: str,
-        time: str,
         delay_us: int,
         history: int,
         threshold: float,
         layout: LayoutChoice,
         instances: int,
     ) -> None:
+        key, terms, time = columns
+
         def make(index: int, given: FromSource, schema: pa.Schema, instances: int) -> Novelty:
-            for name in (key, terms, time):
+            for name in columns:
                 require_column(schema, name, "novelty")
             if schema.field(key).type != pa.int32():
                 raise InvalidRequest(f"novelty: {key} must be a 32-bit integer; cast it")

@@ -22,7 +22,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.kernels.hashing import mix
-from joinengine.lab.queries.first_story.novelty import StreamNovelty
+from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.queries.table_streams import table_stream
@@ -57,9 +57,7 @@ class FirstStory(Query):
         texts = table_stream(spark, recorded, "texts")
         return StreamNovelty(
             texts,
-            key="lsh",
-            terms="terms",
-            time="x_ts",
+            TextColumns("lsh", "terms", "x_ts"),
             delay_us=options.disorder_us,
             history=HISTORY,
             threshold=THRESHOLD,
