@@ -8,6 +8,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Tests start some hundred programs, and each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long papers bench-papers docs dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
@@ -33,7 +36,7 @@ kafka-demo: $(READY)  ## a broker, two topics joined into a third one and a Delt
 	@echo "kafka-demo: messages are sent for a minute; then topics and table are compared with DuckDB"
 	$(BIN)/python -m benchmarks.kafka.demo --out out/kafka-demo
 
-# One process has the Spark session, the others run what needs none (tests/conftest.py). Tests wait
+# Two processes have a Spark session, and run also what needs none (tests/conftest.py). Tests wait
 # half their time for programs that they have started, so there is one process more than cores.
 PARALLEL := --numprocesses $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))) --maxprocesses 4
 

@@ -1,12 +1,14 @@
 """Says which process runs which tests: `make test` runs them in several.
 
-One session of Spark serves all of tests/stream, so these tests go to one process; any process that
-is free runs the others. A scheduler of our own decides so: pytest-xdist 3.8 reads its mark for
+Two sessions of Spark serve all of tests/stream, so these tests go to two processes; any process
+that is free runs the others. A scheduler of our own decides so: pytest-xdist 3.8 reads its mark for
 groups in a way that pytest 9.2 no longer serves.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import shutil
@@ -39,6 +41,8 @@ SHARING = (
     *("faults/test_fence.py", "test_lakes_remote.py", "test_chaos.py", "test_tpch.py"),
     *("test_scaling.py", "test_prometheus.py", "test_sql_queries.py"),
 )
+#: The first file, by name, of those that go to the second session: either takes about as long.
+SECOND = "test_lakes.py"
 #: Why tests of topics are skipped.
 NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"
 #: How the reason begins why tests that read tables with Spark are skipped.
@@ -84,11 +88,25 @@ def share_of(nodeid):
         return "one broker"
     if "tests/stream/" not in file:
         return file if file.endswith(SHARING) else nodeid
-    return file if file.endswith(OF_THEIR_OWN) else "one session"
+    if file.endswith(OF_THEIR_OWN):
+        return file
+    return "one session" if Path(file).name < SECOND else "another session"
 
 
 def is_parallel(config):
     return hasattr(config, "workerinput") or bool(getattr(config.option, "numprocesses", None))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is made meanwhile stays: to look for garbage there takes half as long as to make it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # else nanobind takes it for leaks
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -32,9 +32,15 @@ CHOICES = {
 #: One layout of each kind of router, which laws of the engine try every time; the others route as
 #: one of these does, and are tried with the slow tests. (Planners have laws of their own.)
 FAMILIES = ("auto", "mnrt", "mixed", "ftlb", "pkg", "w-choices", "dynamic", "bi-k", "shuffle")
-EACH_ROUTER = [
-    pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in LAYOUTS
-]
+
+
+def each_router(names):
+    """Layouts by `names`, for a law of the engine; those outside FAMILIES with the slow tests."""
+    marks = ((), pytest.mark.slow)
+    return [pytest.param(name, marks=marks[name not in FAMILIES]) for name in names]
+
+
+EACH_ROUTER = each_router(LAYOUTS)
 PLANNED = {name for name, choice in LAYOUTS.items() if issubclass(choice, Planned)}
 SPLITTING = {"auto", "qmmp", "mnrt"}
 #: Layouts that fit their shape to the sizes of the streams.
@@ -52,6 +58,11 @@ relaxed = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def tries(most):
+    """For a law that tries `most` cases in `make test-all`: a third of them, if always the same."""
+    return settings(max_examples=most if "JOINENGINE_EXAMPLES" in os.environ else most // 3)
 
 
 def enough(layout, instances):

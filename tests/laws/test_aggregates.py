@@ -28,8 +28,8 @@ from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,
-    FAMILIES,
     HOT,
+    each_router,
     feed,
     kills,
     relaxed,
@@ -146,10 +146,7 @@ def expected(tuples, window, best):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize(
-    "layout",
-    [pytest.param(n, marks=() if n in FAMILIES else pytest.mark.slow) for n in ADDING],
-)
+@pytest.mark.parametrize("layout", each_router(ADDING))
 @relaxed
 @example(
     batches=HOT,

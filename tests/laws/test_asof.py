@@ -24,7 +24,7 @@ from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery
-from tests.laws.cases import CHOICES, feed, kills, relaxed, ways
+from tests.laws.cases import CHOICES, each_router, feed, kills, relaxed, ways
 
 #: Layouts under which each left tuple meets all right tuples of its key.
 SERVING = [
@@ -119,7 +119,7 @@ wishes = st.builds(
 )
 
 
-@pytest.mark.parametrize("layout", SERVING)
+@pytest.mark.parametrize("layout", each_router(SERVING))
 @relaxed
 @given(
     batches=streams(),
@@ -178,7 +178,7 @@ def newest_before(batches, how, deleted):
     return found
 
 
-@pytest.mark.parametrize("layout", SERVING)
+@pytest.mark.parametrize("layout", each_router(SERVING))
 @relaxed
 @given(
     batches=streams(),

@@ -7,10 +7,11 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.results.netting import DELETE, INSERT, OP, UPDATE, KeyConflict, net_by_key
+from tests.laws.cases import tries
 
 ROWS = pa.schema([("a", pa.int64()), ("v", pa.float64()), ("B b", pa.string())])
 CHANGES = ROWS.append(pa.field("_change", pa.int64()))
@@ -47,7 +48,7 @@ keys = st.tuples(st.none() | st.integers(-2, 2), st.none() | st.sampled_from("xy
 values = st.none() | st.sampled_from([0.5, 1.5, float("inf")])
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(st.lists(st.lists(st.tuples(keys, st.booleans(), values), max_size=12), max_size=5))
 def test_a_table_by_key_is_the_net_of_its_changes(batches):
     """In a batch a row may come and go several times, in any order, and as several at once."""

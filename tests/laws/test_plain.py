@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.model.errors import InvalidRequest
@@ -16,6 +16,7 @@ from joinengine.model.keys import Side
 from joinengine.predicates import plain
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import holds
+from tests.laws.cases import tries
 
 UTC = pa.timestamp("us", "UTC")
 #: Names of columns of either side, with their types.
@@ -132,7 +133,7 @@ def both(text, batches):
     return None if found is None else found.tolist(), asked
 
 
-@settings(max_examples=400)
+@tries(400)
 @given(CONDITIONS, rows_of())
 def test_an_answer_is_duckdbs(text, batches):
     try:

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.model.keys import PAIR, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import within
-from tests.laws.cases import INSTANCES, placements
+from tests.laws.cases import INSTANCES, placements, tries
 from tests.reference.nested_loop import nested_loop
 from tests.reference.protocol import (
     NEVER,
@@ -115,7 +115,7 @@ def expected(rows, window):
     return nested_loop(left, right, lambda a, b: matches(window, a, b))
 
 
-@settings(max_examples=400, deadline=None)
+@tries(400)
 @given(
     batches=streams(),
     window=windows,
@@ -131,7 +131,7 @@ def test_every_pair_is_delivered_exactly_once(batches, window, plans, kills):
     assert disk.manifests[-1].late == len(wanted) - len(on_time)
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(batches=streams(), plans=st.lists(replans, min_size=1, max_size=4))
 def test_state_stands_where_its_version_says(batches, plans):
     """Full history: each tuple is held at its version's homes, once each, and nowhere else."""
@@ -152,7 +152,7 @@ def test_state_stands_where_its_version_says(batches, plans):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(batches=streams(), window=windows.filter(bool))
 def test_how_a_stream_is_cut_changes_nothing_where_no_row_is_late(batches, window):
     window = replace(window, delays_us=(10**6, 10**6))

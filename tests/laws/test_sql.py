@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine import StreamJoin, band, equi, sql, theta, within
+from tests.laws.cases import tries
 from tests.sqls import S, plan_of
 
 F, W = S["f"], S["w"]
@@ -98,6 +99,7 @@ def statements(draw):
     return text, {"on": on[0] if len(on) == 1 else on, "how": how, "select": shown, **arguments}
 
 
+@tries(100)
 @given(statements())
 def test_a_statement_has_the_plan_of_python(statement):
     text, arguments = statement

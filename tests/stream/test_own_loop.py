@@ -131,7 +131,7 @@ def test_two_threads_may_stop_a_query(writer, tmp_path):
 @pytest.mark.parametrize(
     ("end", "code", "said"),
     [
-        ("print(len(active()), 'runs')", 0, "1 runs"),
+        pytest.param("print(len(active()), 'runs')", 0, "1 runs", marks=pytest.mark.slow),
         pytest.param(
             *("query.stop(); awaitAnyTermination(); print(active(), query)", 0),
             "[] <JoinQuery ended",
@@ -141,7 +141,7 @@ def test_two_threads_may_stop_a_query(writer, tmp_path):
             *("spark.stop(); query.awaitTermination(); print(query.exception())", 0, "None"),
             marks=pytest.mark.slow,
         ),
-        ("raise SystemExit(3)", 3, ""),
+        ("print(len(active()), 'runs'); raise SystemExit(3)", 3, "1 runs"),
     ],
 )
 def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):

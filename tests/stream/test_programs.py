@@ -54,11 +54,15 @@ print("went on", flush=True)
 """
 
 
+def write_sides(folder):
+    for side in ("left", "right"):
+        (folder / side).mkdir()
+        pq.write_table(pa.table({"key": range(100)}), folder / side / "0.parquet")
+
+
 @pytest.fixture
 def folder(tmp_path):
-    for side in ("left", "right"):
-        (tmp_path / side).mkdir()
-        pq.write_table(pa.table({"key": range(100)}), tmp_path / side / "0.parquet")
+    write_sides(tmp_path)
     return tmp_path
 
 
@@ -210,12 +214,24 @@ def test_in_a_pipe_no_key_is_waited_for(folder):
 
 
 FAILING = """
-import sys
+import os, sys
 from pathlib import Path
 from joinengine import JoinEngineError, StreamJoin, parquet_stream, session
 
+def parent(_):
+    yield os.getppid()
+    with open(f"/proc/{os.getppid()}/cmdline") as said:
+        yield said.read()
+
 root = Path(sys.argv[1])
 spark = session(master="local[1]")
+context = spark.sparkContext
+tracker = context.statusTracker()
+jobs = tracker.getJobIdsForGroup("joinengine-warm")
+print(len(jobs), *tracker.getActiveJobsIds(), tracker.getJobInfo(jobs[0]).status)
+if sys.platform == "linux":
+    print(*context.parallelize([1], 1).mapPartitions(parent).collect())
+print("a query fails")
 sides = [spark.readStream.schema("key long").parquet(str(root / "left"))]
 sides.append(parquet_stream(spark, root / "right"))
 (root / "left" / "1.parquet").write_bytes(b"half")
@@ -233,49 +249,40 @@ except JoinEngineError as error:
 """
 
 
-def test_a_failure_is_one_sentence_without_sparks_traces(folder):
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """What a program has said before its query failed, the rest, its errors, and its TMPDIR."""
+    root, own = (tmp_path_factory.mktemp(name) for name in ("failing", "tmp"))
+    write_sides(root)
     done = subprocess.run(
-        [sys.executable, "-c", FAILING, str(folder)], capture_output=True, text=True, check=False
-    )
-    assert "1.parquet is not a Parquet file" in done.stdout, done.stderr
-    assert done.stdout.count("\n") == 1
-    for word in TRACES:
-        assert word not in done.stderr
-
-
-EARLY = """
-import os
-from joinengine import session
-
-def parent(_):
-    yield os.getppid()
-    with open(f"/proc/{os.getppid()}/cmdline") as said:
-        yield said.read()
-
-context = session(master="local[1]").sparkContext
-tracker = context.statusTracker()
-jobs = tracker.getJobIdsForGroup("joinengine-warm")
-print(len(jobs), *tracker.getActiveJobsIds(), tracker.getJobInfo(jobs[0]).status)
-numbers = context.parallelize([1], 1)
-print(*numbers.mapPartitions(parent).collect(), sep="\\n")
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_workers_come_from_a_process_that_began_with_the_session(tmp_path):
-    """And it ends with the program. No job runs that a stop would cut off."""
-    done = subprocess.run(
-        [sys.executable, "-c", EARLY],
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        [sys.executable, "-c", FAILING, str(root)],
+        env=os.environ | {"TMPDIR": str(own)},
         capture_output=True,
         text=True,
         check=False,
     )
-    warmed, number, said = done.stdout.split("\n", 2)
-    assert warmed == "1 SUCCEEDED", done.stderr
-    assert "--early" in said, done.stderr
+    begun, _, rest = done.stdout.partition("a query fails\n")
+    return begun, rest, done.stderr, own
+
+
+def test_a_failure_is_one_sentence_without_sparks_traces(failed):
+    _, said, errors, _ = failed
+    assert "1.parquet is not a Parquet file" in said, errors
+    assert said.count("\n") == 1
+    for word in TRACES:
+        assert word not in errors
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_workers_come_from_a_process_that_began_with_the_session(failed):
+    """And it ends with the program. No job runs that a stop would cut off."""
+    begun, _, errors, own = failed
+    warmed, worker = begun.splitlines()
+    assert warmed == "1 SUCCEEDED", errors
+    number, said = worker.split(" ", 1)
+    assert "--early" in said, errors
     end = time.monotonic() + 20
     while os.path.exists(f"/proc/{number}"):
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert not list(tmp_path.glob("joinengine-*"))
+    assert not list(own.glob("joinengine-*"))
