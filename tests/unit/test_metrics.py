@@ -53,11 +53,9 @@ def test_the_latency_of_a_run_is_that_of_all_its_results(record):
 
 
 def test_the_titles_of_the_table():
-    run, bench = tables.summary_table([]), tables.ranking_table([])
+    run = tables.summary_table([])
     titles = {column.header for column in run.columns} | {"slowest s", "run s"}
     same(named("Table of the command line", ticked=False), titles)
-    more = {column.header for column in bench.columns} - titles
-    same(named("Table of the command line", 1, ticked=False), more)
 
 
 def test_the_fields_of_progress(record):
