@@ -11,7 +11,7 @@ READY := .venv/.ready
 # Tests start some hundred programs, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long papers bench-papers docs dist golden pictures lint types fmt clean
+.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-full bench-gate bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long papers bench-papers docs dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,14 @@ chaos: $(READY)  ## run thousands of simulated faults, then harm real processes 
 bench: $(READY)  ## rank the layouts under skew, with checked results (out/bench); QUICK=1: seven layouts
 	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5, with emulated work; then hot keys on both sides, without any"
 	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
+
+bench-full: $(READY)  ## all layouts at scale 1: skew, shifts, growth, a loss (out/bench); QUICK=1: two minutes
+	@echo "bench-full: hours; what is done stays if you interrupt it, and is not run again"
+	$(BIN)/python -m benchmarks.layouts --full --out out/bench $(if $(QUICK),--quick)
+
+bench-gate: $(READY)  ## is this tree slower than where its branch left main? BASE=rev: another version
+	@echo "bench-gate: kernels and runs of both versions in turn, at most ten minutes; fails beyond 1.10 and the noise"
+	$(BIN)/python -m benchmarks.gate --out out/bench $(if $(BASE),--base $(BASE))
 
 bench-auto: $(READY)  ## the default beside eight single layouts, in forty cells (out/auto)
 	@echo "bench-auto: seconds of the busiest instance, without Spark and without emulated work; an hour or more"

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pyarrow as pa
 from typing_extensions import override
@@ -46,34 +47,46 @@ class TimeUp(Exception):
     """A run has taken as long as it may."""
 
 
+class On(NamedTuple):
+    """Where a run takes place. `world`: its timer tells the seconds of steps and of the limit.
+
+    `tasks` (None: as many as instances) host the instances. `most_s`: the limit.
+    """
+
+    world: World = MACHINE
+    tasks: int | None = None
+    most_s: float = math.inf
+
+
+_HERE = On()
+
+
 def run(
     query: QuerySpec,
     choice: LayoutChoice,
     batches: Iterable[Frame],
-    most_s: float = math.inf,
     settings: Settings | None = None,
     tables: Mapping[int, pa.RecordBatch] | None = None,
-    world: World = MACHINE,
-    tasks: int | None = None,
+    on: On = _HERE,
 ) -> list[BatchRecord]:
-    """The records of all batches; each instance has a task of its own, unless `tasks` are fewer.
+    """The records of all batches.
 
-    `tables`: source -> the rows of a table, which comes after all streams. `world`: its clock tells
-    the seconds of steps.
+    `tables`: source -> the rows of a table, which comes after all streams.
 
-    Raises TimeUp after the task that ends later than `most_s` of its seconds from now.
+    Raises TimeUp after the task that ends later than the limit.
     """
     keep_freed_memory()  # as workers do
-    records, end = list[BatchRecord](), world.timer_s() + most_s
+    records, world = list[BatchRecord](), on.world
+    end = world.timer_s() + on.most_s
 
     def step(_: str) -> None:
         if world.timer_s() > end:
-            raise TimeUp(f"a run of {choice.label} has taken more than {most_s:g} s")
+            raise TimeUp(f"a run of {choice.label} has taken more than {on.most_s:g} s")
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         checkpoint = Checkpoint.below(folder, world=world)
         checkpoint.create()
-        jobs = InlineJobs(tasks or query.operators[0].instances, step=step, world=world)
+        jobs = InlineJobs(on.tasks or query.operators[0].instances, step=step, world=world)
         jobs.tables = [list((tables or {}).items())]
         asked = replace(settings or Settings(), exchange=jobs.exchange)
         choices = [choice] * len(query.operators)

@@ -98,7 +98,8 @@ def _run(cell: Cell, name: str, frames: Sequence[inprocess.Frame]) -> list[Batch
     """The records of all batches; raises TimeUp if they take more than MOST_S."""
     schemas = frames[0][0].schema, frames[0][1].schema
     query = two_way(window(cell), cell.instances, on=condition(cell), schemas=schemas)
-    return inprocess.run(query, choose(name), frames, MOST_S, world=inprocess.OnProcessor())
+    on = inprocess.On(inprocess.OnProcessor(), most_s=MOST_S)
+    return inprocess.run(query, choose(name), frames, on=on)
 
 
 def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:

@@ -8,25 +8,18 @@ are compared, and what counts are the measured seconds of its busiest instance.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.layouts.cells import QUICK, Cell, Say, served
 from joinengine import equi, within
 from joinengine.lab.queries import Options
-from joinengine.lab.queries.named_query import check
-from joinengine.lab.queries.runs import Places, run
 from joinengine.lab.queries.user_folders import Folders
-from joinengine.layouts import LAYOUTS
-from joinengine.model.errors import InvalidRequest
-
-Say = Callable[[str], None]
 
 #: Pairs within the window that share a key, in the whole stream.
 PAIRS = 6e7
@@ -62,44 +55,20 @@ class Stream(NamedTuple):
         return round((PAIRS / alike / near) ** 0.5)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A stream on so many instances."""
+def cells(folder: Path, *, quick: bool, say: Say) -> list[Cell]:
+    """All of them, for the layouts of QUICK; `quick`: the greatest skew on the fewest instances.
 
-    stream: Stream
-    instances: int
-
-    def __str__(self) -> str:
-        window = f"{self.stream.window:g}"
-        return f"z={self.stream.zipf:g} window={window} batches n={self.instances}"
-
-
-def cells(*, quick: bool) -> Iterator[Cell]:
-    """All of them; `quick`: the greatest skew on the fewest instances."""
+    The streams are written below `folder`, unless they are there.
+    """
+    found = list[Cell]()
     for zipf in SKEWS[-1:] if quick else SKEWS:
         for window in WINDOWS:
+            stream = Stream(zipf, window)
+            query, rows = _query(stream, folder), -(-2 * stream.rows // BATCHES)
             for instances in INSTANCES[:1] if quick else INSTANCES:
-                yield Cell(Stream(zipf, window), instances)
-
-
-def measured(
-    spark: Any, cell: Cell, names: tuple[str, ...], folder: Path, say: Say
-) -> list[dict[str, Any]]:
-    """The reports of the layouts that serve the cell, each compared with DuckDB."""
-    query, found = _query(cell.stream, folder), list[dict[str, Any]]()
-    for name in names:
-        options = Options(
-            layout=LAYOUTS[name](),
-            instances=cell.instances,
-            interval_rows=-(-2 * cell.stream.rows // BATCHES),
-        )
-        try:
-            check(query, options)
-        except InvalidRequest as error:
-            say(f"{cell} {name}: left out: {error}")
-            continue
-        report = run(spark, query, options, Places(), validate=True)
-        found.append(report | {"cell": str(cell), "zipf": cell.stream.zipf})
+                case = f"z={zipf:g} window={window:g} batches n={instances}"
+                base = Options(instances=instances, interval_rows=rows)
+                found += served("pairs", case, query, base, QUICK, say)
     return found
 
 
@@ -121,20 +90,28 @@ def _record(stream: Stream, home: Path) -> None:
     done = home / f"{stream.rows}.done"
     if done.exists():
         return
-    rng = np.random.default_rng(5)
-    ends = np.cumsum(stream.weights())
-    for side in ("left", "right"):
+    for side, parts in zip(("left", "right"), zip(*batches(stream), strict=True), strict=True):
         (home / side).mkdir(parents=True, exist_ok=True)
+        for number, part in enumerate(parts):
+            path = home / side / f"{number:03d}.parquet"
+            pq.write_table(pa.Table.from_batches([part]), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # streams read files in this order
+    done.touch()
+
+
+def batches(stream: Stream) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """The left and right tuples of each batch."""
+    rng, ends = np.random.default_rng(5), np.cumsum(stream.weights())
+    sides, size = list[pa.RecordBatch](), -(-stream.rows // BATCHES)
+    for letter in "lr":
         keys = np.searchsorted(ends, rng.random(stream.rows) * ends[-1])
         times = np.sort(rng.integers(0, BATCHES * BATCH_S * 1_000_000, stream.rows)) + _BEGIN_US
         columns = {
-            f"{side[0]}_key": pa.array(keys, pa.int64()),
-            f"{side[0]}_time": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
-            f"{side[0]}_value": rng.random(stream.rows),
+            f"{letter}_key": pa.array(keys, pa.int64()),
+            f"{letter}_time": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+            f"{letter}_value": rng.random(stream.rows),
         }
-        table, size = pa.table(columns), -(-stream.rows // BATCHES)
-        for number in range(BATCHES):
-            path = home / side / f"{number:03d}.parquet"
-            pq.write_table(table.slice(number * size, size), path)
-            os.utime(path, (1_700_000_000 + number,) * 2)  # streams read files in this order
-    done.touch()
+        sides.append(pa.RecordBatch.from_pydict(columns))
+    left, right = sides
+    starts = range(0, BATCHES * size, size)
+    return [(left.slice(start, size), right.slice(start, size)) for start in starts]

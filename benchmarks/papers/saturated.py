@@ -81,7 +81,12 @@ def run(
     schedule = {batch: (Relayout(instances=n),) for batch, n in (resizes or {}).items()}
     settings = Settings(load=Load.TUPLES, schedule=schedule)
     records = inprocess.run(
-        query, choice, frames, settings=settings, tables=tables, world=inprocess.OnProcessor()
+        query,
+        choice,
+        frames,
+        settings=settings,
+        tables=tables,
+        on=inprocess.On(inprocess.OnProcessor()),
     )
     rows = [frame[0].num_rows for frame in frames]
     return ran(

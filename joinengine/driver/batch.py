@@ -153,11 +153,10 @@ class BatchRunner:
         """Show the results that are held back, and wait for uploads; no batch follows."""
         self._uploaded.settle()
         if self.delivery.is_holding:
-            with self._turn, closing(self.delivery.sink) as sink:
+            with self._turn, closing(self.delivery.sink):
                 self._deliver(whole=True)
                 if self._committed:
-                    makers = range(self.generation + 1)
-                    clean_staged(self.manifest, sink, self.delivery.held, makers)
+                    clean_staged(self.manifest, self.delivery, range(self.generation + 1))
 
     def run(self, end: Position, handed: Handed | None = None) -> None:
         """Run the next batch, which ends at `end` in each source.
@@ -276,9 +275,9 @@ class BatchRunner:
         try:
             yield
         except Exception:
-            named = self.manifest, self._uploaded.kept, self.delivery.sink, self.delivery.held
+            kept = self._uploaded.kept
             with suppress(Exception):  # the first error is the one to tell
-                clean_failed(self._checkpoint, *named, self.generation)
+                clean_failed(self._checkpoint, self.manifest, kept, self.delivery, self.generation)
             raise
 
     def _commit(self, draft: Draft) -> bool:
@@ -305,8 +304,8 @@ class BatchRunner:
         if is_ours:  # what was adopted may have been computed again, into files of other names
             self._uploaded.committed(self.manifest)
         if self._committed:
-            told = self.delivery.sink, self.delivery.aside, self.delivery.held, self._store
-            clean(self._checkpoint, self.manifest, self._uploaded.kept, *told)
+            kept = self._uploaded.kept
+            clean(self._checkpoint, self.manifest, kept, self.delivery, self._store)
 
     def _was_first(self, batch: int) -> bool:
         """Whether an older driver has committed a batch since; then it is adopted."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joinengine.results import showings
-from joinengine.results.showings import Held
-from joinengine.results.sinks import SideOutput, Sink
+from joinengine.results.delivery import Delivery
 from joinengine.state import line
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
@@ -28,15 +27,13 @@ def clean(
     checkpoint: Checkpoint,
     manifest: Manifest,
     kept: Sequence[Manifest],
-    sink: Sink,
-    aside: SideOutput | None,
-    held: Held,
+    delivery: Delivery,
     store: Store | None,
 ) -> None:
     """Remove files of drivers up to that of `manifest`, its own and the newest, that it lacks.
 
-    `kept`: manifests whose files stay, too, and the first of which has to be read. `held`: results
-    that are held back after it. `store`: where second copies of run files lie; they go with them.
+    `kept`: manifests whose files stay, too, and the first of which has to be read. `store`: where
+    second copies of run files lie; they go with them.
     """
     makers = range(manifest.generation + 1)
     line.retire(checkpoint, manifest, kept[0] if kept else manifest)
@@ -49,11 +46,11 @@ def clean(
         folders[store.copies.folder] = store.copies
     for folder in folders.values():
         remove_unnamed(folder, named, makers)
-    clean_staged(manifest, sink, held, makers)
-    if sink.every > 1:
+    clean_staged(manifest, delivery, makers)
+    if delivery.sink.every > 1:
         showings.thin(checkpoint)
-    if aside is not None:
-        aside.clean(manifest.refused, makers)
+    if delivery.aside is not None:
+        delivery.aside.clean(manifest.refused, makers)
     remove_unnamed(checkpoint.exchange, (), makers)
 
 
@@ -61,8 +58,7 @@ def clean_failed(
     checkpoint: Checkpoint,
     manifest: Manifest,
     kept: Sequence[Manifest],
-    sink: Sink,
-    held: Held,
+    delivery: Delivery,
     generation: int,
 ) -> None:
     """Remove what a batch has left that failed before its commit, and will be run again.
@@ -75,16 +71,16 @@ def clean_failed(
     own = range(generation, generation + 1)
     remove_unnamed(checkpoint.runs, _named(manifest, kept), own)
     remove_unnamed(checkpoint.exchange, (), own)
-    clean_staged(manifest, sink, held, own)
+    clean_staged(manifest, delivery, own)
 
 
 def _named(manifest: Manifest, kept: Sequence[Manifest]) -> set[str]:
     return manifest.named_files().union(*(one.named_files() for one in kept))
 
 
-def clean_staged(manifest: Manifest, sink: Sink, held: Held, makers: range) -> None:
+def clean_staged(manifest: Manifest, delivery: Delivery, makers: range) -> None:
     """Remove staged results that no delivery asks for any more."""
     staged = list(manifest.results)
     if manifest.held is not None:  # merged files of what is shown have names of their own
-        staged = [stored for _, files in held for stored in files]
-    sink.clean(staged, makers)
+        staged = [stored for _, files in delivery.held for stored in files]
+    delivery.sink.clean(staged, makers)

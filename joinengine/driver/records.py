@@ -271,11 +271,19 @@ class BatchRecord:
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""
-        if not self.left_at:
-            return None
-        ordered = sorted(self.left_at)
-        rows = np.cumsum([n for _, n in ordered])
-        return ordered[int(np.searchsorted(rows, quantile * rows[-1]))][0]
+        return latency_s([self], quantile)
+
+
+def latency_s(records: Sequence[BatchRecord], quantile: float) -> float | None:
+    """Seconds until `quantile` of all results left the tasks, each from the start of its batch.
+
+    None: there are no results.
+    """
+    ordered = sorted(left for record in records for left in record.left_at)
+    if not ordered:
+        return None
+    rows = np.cumsum([n for _, n in ordered])
+    return ordered[int(np.searchsorted(rows, quantile * rows[-1]))][0]
 
 
 def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:

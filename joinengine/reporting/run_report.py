@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import skew
 from joinengine.driver.figures import FIGURES, OF_BATCH, SUMS
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, latency_s
 
 #: Of the report; raised when a key changes its meaning, or a page needs another one.
 FORMAT = 2
@@ -67,7 +67,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "busiest_instance": None if busiest is None else busiest.instance,
         "busiest_share": None if busiest is None else busiest.share,
         "busiest_s": None if busiest is None else busiest.busy_s,
-        "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
+        "latency_s": _latency_s([record]),
         "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
         "tasks": record.tasks,
         "behind_rows": record.behind_rows,
@@ -104,6 +104,7 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
         "output_rows": output_rows,
         "elapsed_s": _elapsed(records),
         "rows_per_s": input_rows / busy if busy else 0.0,
+        "latency_s": _latency_s(records),
         "batches": [batch_rows(record) for record in records],
         **{key: largest[key] for key in _PER_INSTANCE},
         **{name: sum(join[name] for join in joins) for name in SUMS if name != "output_rows"},
@@ -192,6 +193,10 @@ _PER_INSTANCE = (
     "instances_used",
     "load_skew",
 )
+
+
+def _latency_s(records: Sequence[BatchRecord]) -> dict[str, float | None]:
+    return {"p50": latency_s(records, 0.5), "p99": latency_s(records, 0.99)}
 
 
 def _join_numbers(records: Sequence[BatchRecord]) -> range:

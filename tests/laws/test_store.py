@@ -272,7 +272,7 @@ def test_a_driver_without_a_store_leaves_the_copies_of_a_newer_one(tmp_path):
     copies = set(newer.checkpoint.store.names())
     assert copies
     runner = older.runner
-    clean(runner._checkpoint, runner.manifest, (), runner.delivery.sink, None, (), None)
+    clean(runner._checkpoint, runner.manifest, (), runner.delivery, None)
     assert set(newer.checkpoint.store.names()) == copies
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 KEYS = """query layout scale zipf seed instances input_rows output_rows elapsed_s rows_per_s batches
 received_per_instance stored_per_instance busy_s_per_instance instances_used load_skew replans
 plan_s moved_rows moved_fraction late_rows report_bytes valid result_checksum joins format
-story""".split()
+story latency_s""".split()
 BATCH_KEYS = """batch input_rows output_rows elapsed_s route_s join_s sink_s commit_s plan_s
 state_rows state_bytes moved_rows moved_bytes routing_entries split_keys probe_copies expired_rows
 late_rows latency_s""".split()
@@ -89,6 +89,8 @@ def test_the_figures_agree_with_each_other(windowed):
     assert report["rows_per_s"] == pytest.approx(
         report["input_rows"] / sum(b["elapsed_s"] for b in batches)
     )
+    halves = [b["latency_s"]["p50"] for b in batches if b["output_rows"]]
+    assert min(halves) <= report["latency_s"]["p50"] <= max(halves)
     assert report["result_checksum"].startswith(f"{report['output_rows']}:")
     assert len(report["received_per_instance"]) == report["instances_used"] == 8
     assert sum(report["received_per_instance"]) >= 60_175

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from joinengine.driver.hot_keys import Heat, HotKey
-from joinengine.driver.records import BatchRecord, OperatorRecord, StateRecord, Worked
+from joinengine.driver.records import (
+    BatchRecord,
+    OperatorRecord,
+    StateRecord,
+    Worked,
+    latency_s,
+)
 from joinengine.lab.comparison import tables
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries import runs as running
@@ -41,12 +49,20 @@ def test_the_keys_of_the_report(record):
     same(named("Figures of an operator"), report["joins"][0])
 
 
+def test_the_latency_of_a_run_is_that_of_all_its_results(record):
+    slow = replace(record, batch=1, left_at=[(5.0, 2), (3.0, 1)])
+    quick = replace(record, left_at=[(1.0, 97)])
+    assert run_report([record])["latency_s"] == {"p50": None, "p99": None}
+    told = run_report([slow, quick])
+    assert told["latency_s"] == {"p50": 1.0, "p99": 5.0}, "by results, not by batches"
+    assert [batch["latency_s"]["p50"] for batch in told["batches"]] == [5.0, 1.0]
+    assert latency_s([slow, quick], 0.98) == 3.0
+
+
 def test_the_titles_of_the_table():
-    run, bench = tables.summary_table([]), tables.ranking_table([])
+    run = tables.summary_table([])
     titles = {column.header for column in run.columns} | {"slowest s", "run s"}
     same(named("Table of the command line", ticked=False), titles)
-    more = {column.header for column in bench.columns} - titles
-    same(named("Table of the command line", 1, ticked=False), more)
 
 
 def test_the_fields_of_progress(record):

@@ -10,7 +10,7 @@ from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
 from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.lab.comparison import verdicts
-from joinengine.lab.comparison.tables import ranking_table, summary_legend, summary_table
+from joinengine.lab.comparison.tables import summary_legend, summary_table
 from joinengine.lab.comparison.verdicts import hot_key, slowest_instance_s, verdict
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
 
@@ -136,20 +136,6 @@ def test_seconds_are_emulated_or_measured():
     emulated = [report("hash", [[8, 0]])]
     assert "slowest s run s" in printed(summary_table(emulated))[0]
     assert "1,000,000 us" in summary_legend(emulated)[0]
-
-
-def test_the_ranking_is_by_seconds_within_a_skew():
-    runs = [
-        *(report("hash", [[8, 0]]), report("mnrt", [[4, 4]])),
-        *(report("hash", [[4, 4]], zipf=0.0), report("mnrt", [[5, 3]], zipf=0.0)),
-    ]
-    lines = [line.split()[:4] for line in printed(ranking_table(runs))[1:]]
-    assert lines == [
-        ["1", "1", "mnrt", "4.00"],
-        ["1", "2", "hash", "8.00"],
-        ["0", "1", "hash", "4.00"],
-        ["0", "2", "mnrt", "5.00"],
-    ]
 
 
 class Named:

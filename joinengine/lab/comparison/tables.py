@@ -8,11 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from joinengine.balancing.statistics import skew
-from joinengine.lab.comparison.verdicts import busiest_s, waited_s
+from joinengine.lab.comparison.verdicts import busiest_s
 from joinengine.reporting.run_report import received_by_batch
 
-#: Columns of text that the widest table takes.
-TABLE_WIDTH = 110
 #: (title of a column, its field in a report, its format)
 _Columns = tuple[tuple[str, str, str], ...]
 _NAMES: _Columns = (("layout", "layout", "{}"), ("zipf", "zipf", "{:g}"))
@@ -35,18 +33,10 @@ _FIGURES: _Columns = (
     ("late", "late_rows", "{:,}"),
     ("valid", "valid", "{}"),
 )
-_RANKED: _Columns = (
-    *(("zipf", "zipf", "{:g}"), ("rank", "rank", "{}"), ("layout", "layout", "{}")),
-    ("slowest s", "waited", "{:.2f}"),
-    ("rows/s", "rows_per_s", "{:,.0f}"),
-    ("stored", "stored", "{:,}"),
-    ("sent", "sent", "{:,}"),
-    ("moved", "moved_rows", "{:,}"),
-    ("skew", "later", "{:.2f}"),
-    ("valid", "valid", "{}"),
+_SKEW = (
+    "skew: rows that the busiest instance received, divided by the mean, in the first batch. "
+    "later: the same in the second half of the run"
 )
-_LOAD = "rows that the busiest instance received, divided by the mean"
-_SKEW = f"skew: {_LOAD}, in the first batch. later: the same in the second half of the run"
 _BUSY = (
     "busiest s: time that the busiest instance of each batch worked, summed over the batches. "
     "busy: the busiest instance's working time divided by the mean, in the second half of the run"
@@ -74,42 +64,13 @@ def summary_legend(reports: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def ranking_table(reports: Sequence[dict[str, Any]]) -> Table:
-    """One line per run; for each skew the layout whose slowest instance has least work is first."""
-    lines = list[Mapping[str, Any]]()
-    for z in dict.fromkeys(report["zipf"] for report in reports):
-        ours = [report for report in reports if report["zipf"] == z]
-        ours.sort(key=waited_s)
-        lines += [_values(report) | {"rank": n} for n, report in enumerate(ours, start=1)]
-    return _table(_RANKED, lines)
-
-
-def ranking_legend(work_us: int) -> list[str]:
-    """What the columns of `ranking_table` mean; `work_us`: emulated work for a tuple, or 0."""
-    waited = (
-        f"rows that it received, times {work_us:,} us of emulated work"
-        if work_us
-        else "time that it worked, measured; no work is emulated"
-    )
-    return [
-        f"slowest s: time that batches waited for their slowest instance ({waited}). "
-        "rows/s: measured, Spark's jobs included",
-        "stored: rows held at the end, copies included. sent: rows delivered to instances, to be "
-        "stored or compared. moved: stored rows that moved to another instance",
-        f"skew: {_LOAD}, in the second half of the run",
-    ]
-
-
 def _values(report: dict[str, Any]) -> dict[str, Any]:
     loads = received_by_batch(report)
     return report | {
         "first": skew(loads[0]) if len(loads) else 1.0,
         "later": report["load_skew"]["received"]["last_half"],
         "busiest": busiest_s(report),
-        "waited": waited_s(report),
         "busy": report["load_skew"].get("busy", {}).get("last_half"),
-        "stored": sum(report["stored_per_instance"]),
-        "sent": sum(report["received_per_instance"]),
         "valid": {True: "yes", False: "NO", None: "not checked"}[report["valid"]],
     }
 

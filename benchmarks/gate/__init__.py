@@ -1,0 +1,1 @@
+"""The tree beside the version that it comes from (`make bench-gate`)."""
