@@ -117,7 +117,7 @@ def test_a_join_of_ones_own(run, arguments):
     done, report = run(*arguments)
     assert report["valid"] is True
     assert "zipf" not in done.stdout
-    assert "results: counted only; use --out FOLDER to keep them" in done.stdout
+    assert "results: counted only; use --out FOLDER or --sink to keep them" in done.stdout
     assert report["output_rows"] > 20
     assert report["input_rows"] == 3 * (300 + 120)
     assert len(report["batches"]) >= 3

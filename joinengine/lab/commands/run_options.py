@@ -22,6 +22,7 @@ from joinengine.lab.commands.generated_options import (
     stream_options,
     with_options,
 )
+from joinengine.lab.commands.sink_options import is_topic
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Columns, Condition, Equi, Floats, band, equi, theta
 from joinengine.model.errors import InvalidRequest
@@ -187,7 +188,7 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
                 f"--{option} applies to the generated streams of a QUERY, not to your own files; "
                 f"leave it out"
             )
-    return _folders(given, settings.get("servers"), ends=ends)
+    return _folders(given, settings, ends=ends)
 
 
 def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
@@ -204,11 +205,15 @@ def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
     return place(given[option], option)
 
 
-def _folders(given: dict[str, Any], servers: str | None, *, ends: bool) -> Any:
+def _folders(given: dict[str, Any], settings: dict[str, Any], *, ends: bool) -> Any:
     from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
 
+    servers = settings.get("servers")
     sides = {option: _side(option, given, servers) for option in ("left", "right")}
-    if servers is not None and not any(hasattr(side, "topic") for side in sides.values()):
+    has_topic = is_topic(settings.get("sink")) or any(
+        hasattr(one, "topic") for one in sides.values()
+    )
+    if servers is not None and not has_topic:
         raise click.UsageError("--servers applies to --source kafka and kafka:TOPIC; give one")
     suffixes = None if given["suffixes"] is None else _parts("suffixes", given["suffixes"], "L,R")
     return Folders(
@@ -337,7 +342,7 @@ def source_options(command: Command) -> Command:
         click.option(
             "--servers",
             metavar="HOST:PORT,..",
-            help="The brokers of --source kafka, or of kafka:TOPIC.",
+            help="The brokers of --source kafka, and of kafka:TOPIC.",
         ),
     ]
     return with_options(options, command)
@@ -347,8 +352,10 @@ def _servers(settings: dict[str, Any]) -> str | None:
     """The brokers that hold the streams of a query; None: files do."""
     servers: str | None = settings.get("servers")
     if settings.get("source") != "kafka":
-        if servers is not None and settings.get("left") is None:
-            raise click.UsageError("--servers applies to --source kafka; give both")
+        if not (servers is None or settings.get("left") or is_topic(settings.get("sink"))):
+            raise click.UsageError(
+                "--servers applies to --source kafka or --sink kafka:TOPIC; give one"
+            )
         return None
     if servers is None:
         raise click.UsageError("--source kafka needs the brokers; give --servers HOST:PORT")

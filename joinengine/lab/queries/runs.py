@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -24,6 +24,7 @@ from joinengine.kernels.hashing import hash_columns, multiset_checksum, net_chec
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.queries.named_query import Options, Oracle, Query, skew_of
 from joinengine.lab.queries.reach import fetch, reachable, results_place
+from joinengine.lab.queries.sink_places import SinkPlace, delivered
 from joinengine.lab.queries.topics import in_topics
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
@@ -42,13 +43,6 @@ from joinengine.state import manifests
 #: Called with (rows read so far, rows in all, batches done).
 Watch = Callable[[int, int, int], None]
 _POLL_S = 0.2
-
-
-class SinkPlace(NamedTuple):
-    """A sink by the name of its format, with its options."""
-
-    format: str
-    options: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ def run(
         raise CutShort(report)
     if validate:
         try:
-            _validate(report, query, recorded, options, places.out, joined, say, resumed=resumed)
+            _validate(report, query, recorded, options, places, joined, say, resumed=resumed)
         except KeyboardInterrupt:
             raise CutShort(report) from None
     if options.window_us is not None and not report["expired_rows"]:
@@ -146,22 +140,23 @@ def _validate(
     query: Query,
     recorded: RecordedStream,
     options: Options,
-    out: Path | None,
+    places: Places,
     joined: StreamQuery,
     say: Say,
     *,
     resumed: bool,
 ) -> None:
     """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
+    kept = _kept(places, types.arrow_schema(joined.schema))
     if not query.generated:
-        obstacle = _obstacle(report, has_files=out is not None, has_sum=has_checksum(joined))
+        obstacle = _obstacle(report, has_files=kept is not None, has_sum=has_checksum(joined))
         if obstacle is not None:
             say(f"not compared with DuckDB: {obstacle}")
             return
     oracle = query.oracle(recorded, options)
-    if out is not None:
+    if kept is not None:
         say("comparing with DuckDB")
-        report["valid"] = same_files(out, joined, oracle)
+        report["valid"] = same_rows(kept, joined, oracle)
     elif resumed:
         say(
             "not compared with DuckDB: the run continued a checkpoint, and without --out it has "
@@ -276,19 +271,37 @@ def oracle_checksum(schema: pa.Schema, oracle: str | Oracle, *, net: bool = Fals
 
 def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
     """Whether the visible result files hold exactly DuckDB's multiset of rows, or its net."""
-    files = sorted(map(str, out.glob("*.parquet")))
+    return same_rows(_in_files(out, types.arrow_schema(joined.schema)), joined, oracle)
+
+
+def same_rows(found: Any, joined: StreamQuery, oracle: str | Oracle) -> bool:
+    """The same of rows that Arrow reads from wherever they are, with the columns of the results."""
     net = _NET if joined.query().operators[-1].is_changelog else "from {}"
     with _duckdb(oracle) as (db, sql):
         db.execute(f"create temp table expected as {net.format(f'({sql})')}")
-        if not files:
-            return bool(db.sql("from expected limit 1").fetchall() == [])
-        # Arrow opens them: for DuckDB, a path may be a pattern, and a name must not be empty.
-        found = ds.dataset(files, schema=types.arrow_schema(joined.schema), format="parquet")
         db.register("results", found)
-        db.execute(f"create temp view found as {net.format('results')}")
+        db.execute(f"create temp table found as {net.format('results')}")
         lost = db.sql("from expected except all from found limit 1").fetchall()
         doubled = db.sql("from found except all from expected limit 1").fetchall()
     return not lost and not doubled
+
+
+def _in_files(out: Path, schema: pa.Schema) -> ds.Dataset:
+    """The visible results in a folder, opened by Arrow.
+
+    For DuckDB, a path may be a pattern, and a name must not be empty.
+    """
+    files = sorted(map(str, out.glob("*.parquet")))
+    return ds.dataset(files, schema=schema, format="parquet")
+
+
+def _kept(places: Places, schema: pa.Schema) -> Any:
+    """The results of a run as Arrow reads them; None: nothing holds them."""
+    if places.out is not None:
+        return _in_files(places.out, schema)
+    if places.sink is not None and places.sink.place is not None:
+        return delivered(places.sink, schema)
+    return None
 
 
 def _net_text(text: str) -> str:
