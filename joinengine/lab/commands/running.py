@@ -14,6 +14,7 @@ import click
 
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.generated_options import PATH, ZIPF_DEFAULT, ZIPF_HELP
+from joinengine.lab.commands.own_joins import own_options
 from joinengine.lab.commands.pages import (
     live_option,
     page_path_of_live,
@@ -28,7 +29,6 @@ from joinengine.lab.commands.run_options import (
     check_levels,
     engine_options,
     options_of,
-    own_options,
     query_options,
     source_options,
 )
