@@ -58,6 +58,14 @@ def rows_of(table):
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
+def deliver(lake, *batches):
+    """Batches of rows with these numbers, by a new driver; its sink and generation."""
+    sink, generation = lake.sink()
+    for batch, numbers in enumerate(batches):
+        sink.deliver(batch, lake.stage(sink, generation, numbers), generation)
+    return sink, generation
+
+
 class Lake:
     """A table, and a checkpoint of a query that delivers to it."""
 

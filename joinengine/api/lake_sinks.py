@@ -133,11 +133,7 @@ def _iceberg(
     if "table" not in options:
         raise InvalidRequest("iceberg: table is missing; give .option('table', 'namespace.table')")
     table = options["table"]
-    prefix = given.PREFIXES["iceberg"]
-    told = {
-        name.removeprefix(prefix): text for name, text in options.items() if name.startswith(prefix)
-    }
-    catalog = Catalog(given.value_of(options, "catalog"), told)
+    catalog = catalog_of(options)
     found = iceberg.check_table(catalog, table, join.schema)
     columns = tuple(one.column for one in found)
 
@@ -147,3 +143,12 @@ def _iceberg(
 
     units = tuple(one.unit for one in found)
     return target_of, Cutting(partition_by=columns, units=units), None
+
+
+def catalog_of(options: Mapping[str, str]) -> Catalog:
+    """The catalogue that the options of a writer name."""
+    prefix = given.PREFIXES["iceberg"]
+    told = {
+        name.removeprefix(prefix): text for name, text in options.items() if name.startswith(prefix)
+    }
+    return Catalog(given.value_of(options, "catalog"), told)

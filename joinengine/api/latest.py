@@ -27,6 +27,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.named import one_of
 from joinengine.model.texts import quoted
+from joinengine.sources.kafka_planning import are_offsets
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source
 from joinengine.spark.sources.own_streams import OwnStream
@@ -101,7 +102,7 @@ def latest(
     order_by: str | None = None,
     deleted: str | None = None,
     at: str = "arrival",
-    until: str | dt.datetime | None = None,
+    until: str | dt.datetime | Mapping[int, int] | None = None,
 ) -> Latest:
     """A changing table: of all rows of `stream` with one `key` the newest one counts.
 
@@ -114,7 +115,8 @@ def latest(
     meets the one valid at its time, and waits for that as in an as-of join; `on` is then
     `asof(left_time, order_by, by=..)`.
     `until`: no left row is read before a version has come whose `order_by`, a timestamp, is this
-    time or later: ISO text or a datetime, in UTC if it has no zone.
+    time or later: ISO text or a datetime, in UTC if it has no zone. Or, for a topic, partition ->
+    offset: no left row is read before all versions below these offsets.
 
     Raises InvalidRequest if `stream` is no Stream, or for arguments that do not fit.
     """
@@ -139,8 +141,19 @@ def latest(
     chosen = one_of(At, at, "latest: at")
     if chosen is At.EVENT and order_by is None:
         raise InvalidRequest("latest: at='event' needs order_by, the time of each version")
+    if isinstance(until, Mapping):
+        _check_offsets(until)
+        return Latest(stream.awaiting(dict(until)), names, order_by, deleted, chosen)
     until_us = None if until is None else _moment(until, order_by, columns)
     return Latest(stream, names, order_by, deleted, chosen, until_us)
+
+
+def _check_offsets(until: Mapping[Any, Any]) -> None:
+    if not (until and are_offsets(until)):
+        raise InvalidRequest(
+            f"latest: until: expected offsets such as {{0: 1500, 1: 1480}}, or a time, found "
+            f"{quoted(str(dict(until)))}"
+        )
 
 
 def _moment(until: Any, order_by: str | None, columns: pa.Schema) -> int:

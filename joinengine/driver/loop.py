@@ -17,7 +17,8 @@ taken for idle.
 
 Sources of a query may have to be read *first* (`QuerySpec.first`): until a batch begins where they
 ended when the loop began, nothing else is read, and nothing is handed over. If they must have come
-to some event time (`Operator.until_us`), until the manifest says so.
+to some place (`Feed.awaited`), until a batch begins there; to some event time
+(`Operator.until_us`), until the manifest says so.
 
 Law: every batch begins at the position of the manifest before it, whoever has committed that. Under
 a trigger that ends, no batch goes beyond what was there when the loop began, unless another driver
@@ -101,7 +102,7 @@ class Loop:
         self._rest_s = rest_s
         self._frames = frames
         self._most: Position | None = None
-        #: how far the sources go that are read first, as they were when the loop began
+        #: how far the sources are read that are read first, as it was when the loop began
         self._loaded = dict[int, Place]()
         #: when a batch is due although nothing is new; None: never
         self._due_s: float | None = None
@@ -176,7 +177,7 @@ class Loop:
             self._most = {source: feed.end() for source, feed in self._feeds.items()}
         for source in self._runner.query.first:
             self._feeds[source].discover(wait=True)
-            self._loaded[source] = self._feeds[source].end()
+            self._loaded[source] = self._feeds[source].awaited()
         self._note_tick(self._runner.manifest.clock_s)
         with self._waiting:
             self._has_begun = True
@@ -228,6 +229,15 @@ class Loop:
             self._feeds[source].is_beyond(end, self._start(source, start))
             for source, end in self._loaded.items()
         )
+
+    @property
+    def missing(self) -> list[int]:
+        """The sources that are read first, and have not brought all that is awaited of them."""
+        return [
+            source
+            for source, end in self._loaded.items()
+            if self._feeds[source].is_beyond(end, self._feeds[source].end())
+        ]
 
     def process_all(self) -> None:
         """Wait until what is there now is processed, or the loop has ended."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from joinengine.kernels.murmur import buckets
 from joinengine.model.columns import require_column
 from joinengine.model.errors import InvalidRequest
 
@@ -62,7 +63,7 @@ def partitioned(
 
     `zone`: the time zone in which instants become text. `units`: of each column the unit whose
     value names the folder (`whole_units`); the columns then stay in the rows, and NULL and empty
-    text are apart.
+    text are apart. A unit with a size is in the folder's name too (`label`).
     """
     codes: NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
     values = [batch.column(name) for name in names]
@@ -74,6 +75,7 @@ def partitioned(
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     left_out = () if units else names
+    labels = [label(*one) for one in zip(names, units, strict=True)] if units else names
     rest = batch.select([one for one in batch.schema.names if one not in left_out])
     rest = rest.take(pa.array(order))
     ends = [*starts[1:], batch.num_rows]
@@ -82,7 +84,7 @@ def partitioned(
         row = order[start]
         folder = "/".join(
             f"{_escaped(name)}={texts[numbers[row]]}"
-            for name, (numbers, texts) in zip(names, columns, strict=True)
+            for name, (numbers, texts) in zip(labels, columns, strict=True)
         )
         found.setdefault(folder, []).append(rest.slice(start, end - start))
     return [
@@ -91,10 +93,34 @@ def partitioned(
     ]
 
 
+def label(name: str, unit: str) -> str:
+    """What a folder's name says before its value.
+
+    >>> label("id", "day"), label("id", "bucket[8]")
+    ('id', 'id bucket 8')
+    """
+    transform, _, size = unit.removesuffix("]").partition("[")
+    return f"{name} {transform} {size}" if size else name
+
+
 def whole_units(column: pa.Array, unit: str) -> pa.Array:
-    """Instants or dates cut to whole years, months, days or hours; `identity` cuts nothing."""
+    """The value of each row that names its partition, by a transform of Iceberg's (`unit`).
+
+    Instants or dates are cut to whole years, months, days or hours; `bucket[n]` is a number below
+    n; `truncate[w]` is the multiple of w at or below a number, or the first w characters of a text;
+    `identity` changes nothing.
+    """
     if unit == IDENTITY:
         return column
+    name, _, size = unit.removesuffix("]").partition("[")
+    if name == "bucket":
+        return buckets(column, int(size))
+    if name == "truncate":
+        if not pa.types.is_integer(column.type):
+            return pc.utf8_slice_codeunits(column, 0, int(size))
+        numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
+        is_null = column.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(numbers - numbers % int(size), column.type, mask=is_null)
     cut = pc.floor_temporal(column, unit=unit)
     return cut if unit == "hour" else cut.cast(pa.date32())
 

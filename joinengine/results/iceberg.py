@@ -12,7 +12,7 @@ Cost: a commit writes a manifest, a list of all manifests, and the table's metad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.results.folders import IDENTITY, NOTHING
+from joinengine.results.folders import IDENTITY, NOTHING, label
 from joinengine.results.iceberg_catalog import Catalog, errors
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import check_columns
@@ -37,15 +37,22 @@ PATIENCE_S = 60.0
 _TRIALS, _REST_S = 20, 0.05
 #: Units of time by which a table may be partitioned.
 _UNITS = ("year", "month", "day", "hour")
+#: Transforms with a parameter, and the types that they are served of.
+_SIZED = {
+    "bucket": ("int", "long", "date", "timestamp", "timestamptz", "string"),
+    "truncate": ("int", "long", "string"),
+}
 #: Types whose values tell partitions apart and stand in the statistics of Parquet as they are.
 _PLAIN = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "decimal")
+#: Where a data file of the package's notes its partition.
+_PARTITION = 3
 _MAPPING = "schema.name-mapping.default"
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """A column that partitions a table, by whole values (`identity`) or by a unit of time."""
+    """A column that partitions a table, by whole values (`identity`) or by another transform."""
 
     column: str
     unit: str
@@ -185,14 +192,15 @@ class IcebergTarget(TableTarget):
         found = parquet_file_to_data_file(table.io, metadata, f"{data_location(table)}/{name}")
         folders = stored.name.split("/")[1:-1]
         is_null = [folder.partition("=")[2] == NOTHING for folder in folders]
-        values = [found.partition[n] for n in range(len(metadata.spec().fields))]
-        if [value is None for value in values] != is_null:
+        values = _partition(table.spec(), found.partition, folders)
+        if values is None or [value is None for value in values] != is_null:
             raise JoinEngineError(
                 f"iceberg: the partitions of table {self.name} have changed since results were "
                 f"written for batch {stored.name}, or a value cannot name one; give the table its "
                 "former partitioning, and start the query again: nothing is lost"
             )
         _check_required(self.name, table.schema(), found)
+        found[_PARTITION] = type(found.partition)(*values)
         return found
 
 
@@ -222,12 +230,14 @@ def _partition_column(name: str, table: Any, part: Any) -> PartitionColumn:
     column = table.schema().find_field(part.source_id)
     unit = str(part.transform)
     kind = str(column.field_type).partition("(")[0]
-    is_served = unit in _UNITS or (unit == IDENTITY and kind in _PLAIN)
+    served = {IDENTITY: _PLAIN, **dict.fromkeys(_UNITS, (kind,)), **_SIZED}
+    is_served = kind in served.get(unit.partition("[")[0], ())
     if not is_served or column.name not in table.schema().column_names:
         raise InvalidRequest(
             f"iceberg: the table {name} is partitioned by {unit} of {column.name} ({kind}); "
-            f"joinengine writes partitions by identity of {', '.join(_PLAIN)} and by "
-            f"{', '.join(_UNITS)}"
+            f"joinengine writes partitions by identity of {', '.join(_PLAIN)}, by "
+            f"{', '.join(_UNITS)}, by bucket of {', '.join(_SIZED['bucket'])} and by truncate of "
+            f"{', '.join(_SIZED['truncate'])}"
         )
     return PartitionColumn(column.name, unit)
 
@@ -282,20 +292,47 @@ def _transaction(table: Any) -> Any:
     return Remembering(table)
 
 
+def _is_bucket(part: Any) -> bool:
+    """Whether a partition is a bucket, whose number does not follow from the bounds of a file."""
+    return str(part.transform).startswith("bucket")
+
+
+def _partition(spec: Any, measured: Any, folders: Sequence[str]) -> list[Any] | None:
+    """The values of a partition: those that were `measured`, and buckets by names of folders.
+
+    None: the folders are of another partitioning.
+    """
+    if len(folders) != len(spec.fields):
+        return None
+    found, others = list[Any](), iter(measured[n] for n in range(len(measured)))
+    for part, folder in zip(spec.fields, folders, strict=True):
+        name, _, value = folder.partition("=")
+        if not _is_bucket(part):
+            found.append(next(others))
+        elif name.endswith(label("", str(part.transform))):
+            found.append(None if value == NOTHING else int(value))
+        else:
+            return None
+    return found
+
+
 def _measuring(metadata: Any) -> Any:
     """A table's metadata by which files are measured.
 
+    Buckets are left out, of which bounds say nothing.
     The bounds of partition columns are measured in full, since the value of a partition is read
     from them. All columns may be NULL: the library goes by what a file says of its columns, and we
     by the NULLs that it has (`_check_required`).
     """
     names = [metadata.schema().find_column_name(one.source_id) for one in metadata.spec().fields]
     told = {f"write.metadata.metrics.column.{name}": "full" for name in names}
-    schema = metadata.schema()
+    schema, spec = metadata.schema(), metadata.spec()
+    parts = [one for one in spec.fields if not _is_bucket(one)]
     fields = tuple(one.model_copy(update={"required": False}) for one in schema.fields)
     return metadata.model_copy(
         update={
             "properties": {**metadata.properties, **told},
+            "partition_specs": [type(spec)(*parts, spec_id=spec.spec_id)],
             "schemas": [type(schema)(*fields, schema_id=schema.schema_id)],
         }
     )

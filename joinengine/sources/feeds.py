@@ -90,6 +90,10 @@ class Feed(Protocol):
         """The place after all that is known."""
 
     @abstractmethod
+    def awaited(self) -> Any:
+        """The place up to which it is read before other feeds, if it is read first."""
+
+    @abstractmethod
     def advance(self, position: Any) -> Any:
         """The end of the interval that begins at `position`; `position` if nothing follows it."""
 
@@ -135,6 +139,10 @@ class CountedFeed(Feed):
     @override
     def begin(self) -> int:
         return 0
+
+    @override
+    def awaited(self) -> int:
+        return int(self.end())
 
     @override
     def is_beyond(self, position: int, other: int) -> bool:

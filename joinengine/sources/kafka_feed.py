@@ -44,7 +44,8 @@ class Topic:
 
     `start`: earliest, latest, partition -> offset, or a time in milliseconds. `loses`: whether
     offsets that are gone are counted and passed over; else they end the query. `idle_us`: after so
-    long without a message a partition holds no watermark up.
+    long without a message a partition holds no watermark up. `until`: offsets up to which it is
+    read before others, if it is read first, even if they are not there yet.
     """
 
     cluster: Cluster
@@ -53,6 +54,7 @@ class Topic:
     max_rows: int = 1_000_000
     loses: bool = False
     idle_us: int = 10_000_000
+    until: Offsets = field(default_factory=dict)
 
 
 @dataclass
@@ -166,6 +168,7 @@ class KafkaFeed(Feed):
     def check(self) -> None:
         """Raise what a start would: no broker, no topic, a start that is not there, data lost."""
         self._resolve()
+        self._check_partitions("latest: until", self._topic.until)
 
     @override
     def take_over(self, generation: int) -> None:
@@ -211,13 +214,19 @@ class KafkaFeed(Feed):
         assert isinstance(start, int)
         return self._offsets(there.ends, start)
 
+    def _check_partitions(self, option: str, offsets: Offsets) -> None:
+        ends = self._there.ends
+        for one in offsets:
+            if one not in ends:
+                raise InvalidRequest(
+                    f"{option}: topic {self._topic.name!r} has no partition {one}; it has "
+                    f"{len(ends)}"
+                )
+
     def _checked(self, start: Offsets) -> dict[int, int]:
         there, name = self._there, self._topic.name
+        self._check_partitions("start", start)
         for one, at in start.items():
-            if one not in there.ends:
-                raise InvalidRequest(
-                    f"start: topic {name!r} has no partition {one}; it has {len(there.ends)}"
-                )
             if not there.begins[one] <= at <= there.ends[one]:
                 raise InvalidRequest(
                     f"start: partition {one} of {name!r} has the offsets {there.begins[one]} to "
@@ -244,6 +253,10 @@ class KafkaFeed(Feed):
     def end(self) -> dict[int, int]:
         self._resolve()
         return dict(self._there.ends)
+
+    @override
+    def awaited(self) -> dict[int, int]:
+        return self.later(self.end(), self._topic.until)
 
     @override
     def advance(self, position: Offsets) -> dict[int, int]:

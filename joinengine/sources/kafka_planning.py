@@ -13,12 +13,18 @@ Cost: where everything fits into a batch, nothing is asked; else some requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 #: Partition -> offset.
 Offsets = Mapping[int, int]
 #: A batch is large enough if it has such a part of what it may have.
 _ENOUGH = 0.5
 _MOST_STEPS = 48
+
+
+def are_offsets(told: Mapping[Any, Any]) -> bool:
+    """Whether it says partition -> offset, in whole numbers."""
+    return all(type(one) is int and type(at) is int and at >= 0 for one, at in told.items())
 
 
 def planned(

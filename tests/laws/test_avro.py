@@ -169,6 +169,45 @@ def test_rows_become_the_records_that_are_read_back(case, first):
     assert in_bulk(told, values).to_pylist() == batch.to_pylist()
 
 
+#: A type of Arrow, and its values.
+ITEMS = st.recursive(
+    st.sampled_from(
+        [
+            (pa.int64(), LONGS),
+            (pa.string(), st.text(st.characters(codec="utf-8"), max_size=3)),
+            (pa.bool_(), st.booleans()),
+            (pa.timestamp("us", "UTC"), TIMES),
+        ]
+    ),
+    lambda inner: (
+        inner.map(lambda one: (pa.list_(one[0]), st.lists(st.none() | one[1], max_size=3)))
+        | inner.map(lambda one: (pa.large_list(one[0]), st.lists(st.none() | one[1], max_size=3)))
+        | inner.map(lambda one: (pa.list_(one[0], 2), st.tuples(one[1], one[1]).map(list)))
+        | inner.map(
+            lambda one: (
+                pa.struct([("a", one[0]), ("b", pa.int32())]),
+                st.fixed_dictionaries({"a": st.none() | one[1], "b": st.just(7)}),
+            )
+        )
+    ),
+    max_leaves=3,
+)
+
+
+@many
+@given(data=st.data(), item=ITEMS, first=st.integers(0, 5))
+def test_lists_are_those_that_fastavro_reads(data, item, first):
+    lists = st.lists(st.none() | item[1], max_size=70)
+    rows = data.draw(st.lists(st.none() | lists, min_size=1, max_size=6))
+    schema = pa.schema([("n", pa.int64()), ("x", pa.list_(item[0]))])
+    told = [{"n": number, "x": row} for number, row in enumerate(rows)]
+    batch = pa.RecordBatch.from_pylist(told, schema=schema).slice(first % len(rows))
+    values = records_of(batch.columns, batch.num_rows).to_pylist()
+    parsed = fastavro.parse_schema(record_type(schema, "result"))
+    found = [fastavro.schemaless_reader(io.BytesIO(one), parsed, None) for one in values]
+    assert found == batch.to_pylist()
+
+
 @pytest.mark.parametrize(
     "kind",
     [

@@ -91,10 +91,13 @@ def test_what_topics_of_ones_own_do_not_serve(home, broker, own):
     at = ("--servers", broker.servers)
     for more, sentence in (
         (("--how", "left"), "will never match"),
+        (("--asof", "at,bought", "--delay", "1 hour"), "what is nearest to its last rows"),
         (("--right", "/tmp", "--right-schema", "x int"), "--right-schema applies to kafka:TOPIC"),
     ):
         options = (*own, *COLUMNS[:2], *JOIN, *at, *more)
         options = options if "--right-schema" in options else (*options, *COLUMNS[2:])
+        if "--asof" in options:
+            options = tuple(one for one in options if one not in JOIN[2:4])
         assert sentence in called(home, no_session, "run", *options, code=2).stderr
     folders = ("--left", "/tmp", "--right", "/tmp", *JOIN, *at)
     assert "--servers applies to" in called(home, no_session, "run", *folders, code=2).stderr

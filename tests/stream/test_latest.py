@@ -17,10 +17,12 @@ from joinengine import (
     asof,
     band,
     equi,
+    kafka_stream,
     latest,
     parquet_stream,
     windows,
 )
+from tests.brokers import fresh_topic, produce
 
 pytestmark = pytest.mark.spark
 
@@ -216,3 +218,49 @@ def test_no_order_is_read_before_the_versions_have_come_so_far(spark, folders, c
     write(folders, 1, "o", keys, N + keys, keys)
     start()
     assert rows("from '{home}/out/*.parquet'", folders).total() == N + 250
+
+
+def test_no_order_is_read_before_a_topic_has_come_to_its_offsets(spark, folders, broker, caplog):
+    """Over restarts, and with offsets that are there already when the query begins to read."""
+    topic, told = fresh_topic(broker, 2), "c_key bigint, c_version bigint"
+
+    def versions(first, last, partition):
+        texts = [f'{{"c_key": {n}, "c_version": {n}}}' for n in range(first, last)]
+        produce(broker, topic, texts, partition=partition)
+
+    def start(until):
+        stream = kafka_stream(spark, broker.servers, topic, schema=told, max_rows=40)
+        customers = latest(stream, key="c_key", order_by="c_version", until=until)
+        orders = parquet_stream(spark, str(folders / "o"), rows_per_interval=N // 4)
+        joined = StreamJoin(orders, customers, on=equi("o_key", "c_key"), instances=2)
+        run(joined, folders)
+        out = str(folders / "out" / "*.parquet")
+        return duckdb.sql(f"select count(*) from '{out}'").fetchall()[0][0] if found() else 0
+
+    def found():
+        return list((folders / "out").glob("*.parquet"))
+
+    versions(0, 100, 0)
+    assert start({1: 100}) == 0
+    assert f"{topic}" in caplog.text
+    assert "has not come to the offsets of latest(.., until=..)" in caplog.text
+    versions(100, 199, 1)
+    assert start({1: 100}) == 0  # one is missing
+    versions(199, 200, 1)
+    caplog.clear()
+    keys = f"select count(*) from '{folders}/o/*.parquet' where o_key < 200"
+    assert start({1: 100}) == duckdb.sql(keys).fetchall()[0][0] > 1000
+    assert "until" not in caplog.text
+    with pytest.raises(InvalidRequest, match=r"latest: until: topic .* has no partition 2"):
+        start({0: 1, 2: 5})
+
+
+@pytest.mark.parametrize("until", [{}, {0: -1}, {"0": 1}, {0: 1.5}])
+def test_offsets_that_are_none(spark, folders, until):
+    with pytest.raises(InvalidRequest, match="latest: until: expected offsets such as"):
+        joined(spark, folders, until=until)
+
+
+def test_files_have_no_offsets(spark, folders):
+    with pytest.raises(InvalidRequest, match=r"are offsets of a topic, and .* give the time"):
+        joined(spark, folders, until={0: 10})

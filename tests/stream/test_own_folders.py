@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import shutil
 from decimal import Decimal
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ PURCHASES = pa.schema(
 )
 KEYS = ("--on", "user_id=buyer_id")
 INTERVAL = ("--within", "clicked_at,bought_at,0 s,500 ms", "--delay", "20 s")
+ASOF = ("--asof", "clicked_at,bought_at", "--delay", "20 s")
 
 BAD = ("--within", "clicked_at,bought_at,0 s", "--delay", "1 s")
 
@@ -92,6 +94,16 @@ def run(joinengine, own, tmp_path):
     return run
 
 
+def test_an_as_of_join_whose_right_rows_tie_has_no_verdict(run, own, tmp_path):
+    shutil.copytree(own, tmp_path / "tied")
+    table = pq.read_table(own / "purchases" / "0.parquet")
+    twice = table.set_column(0, "id", pa.array(range(1000, 1000 + len(table)), pa.int32()))
+    pq.write_table(twice, tmp_path / "tied" / "purchases" / "3.parquet")
+    done, report = run(*KEYS, *ASOF, "--delay", "1 minute", folder=tmp_path / "tied")
+    assert report["valid"] is None
+    assert "not compared with DuckDB: right rows of one key have the same time" in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -110,14 +122,19 @@ def run(joinengine, own, tmp_path):
             *("--theta", "left.id < right.id and left.price >= right.price"),
             *INTERVAL,
         ),
+        (*KEYS, *ASOF, "--how", "left"),
+        (*ASOF, "--direction", "nearest", "--tolerance", "20 ms", "--strict"),
     ],
-    ids=["inner", "full", "using", "tumbling", "semi", "anti band", "time band", "open", "theta"],
+    ids=[
+        *("inner", "full", "using", "tumbling", "semi", "anti band", "time band", "open", "theta"),
+        *("as of", "nearest"),
+    ],
 )
 def test_a_join_of_ones_own(run, arguments):
     done, report = run(*arguments)
     assert report["valid"] is True
     assert "zipf" not in done.stdout
-    assert "results: counted only; use --out FOLDER to keep them" in done.stdout
+    assert "results: counted only; use --out FOLDER or --sink to keep them" in done.stdout
     assert report["output_rows"] > 20
     assert report["input_rows"] == 3 * (300 + 120)
     assert len(report["batches"]) >= 3
@@ -130,7 +147,7 @@ def test_a_join_of_ones_own(run, arguments):
 
 def test_a_wrong_result_is_seen(run, monkeypatch):
     """The oracle has the window of the join, not that of the run."""
-    monkeypatch.setattr("joinengine.lab.queries.oracle._time", lambda join, side: "0")
+    monkeypatch.setattr("joinengine.lab.queries.oracle.time_of", lambda join, side: "0")
     _, report = run(*KEYS, *INTERVAL, code=1)
     assert report["valid"] is False
 
@@ -298,6 +315,14 @@ def test_explain_keeps_nothing(tmp_path):
         (("BOTH", *KEYS, *INTERVAL), "give suffixes"),
         (("BOTH", *KEYS, "--suffixes", "_c,_p", "--how", "left"), "needs a window"),
         (("BOTH", *KEYS, "--theta", "true"), "--theta is the whole condition"),
+        (("BOTH", *KEYS, "--strict"), "--strict applies to --asof; give --asof LT,RT too"),
+        (("BOTH", *KEYS, "--asof", "clicked_at,bought_at"), "--asof needs --delay"),
+        (("BOTH", *ASOF, "--theta", "true"), "--asof and --theta are both conditions"),
+        (("BOTH", *ASOF, *INTERVAL[:2]), "leave out --within, and bound the distance with --toler"),
+        (("BOTH", *ASOF, "--max-ahead", "1 s"), "--max-ahead applies to windows; leave it out"),
+        (("BOTH", *ASOF, "--direction", "up"), "asof: direction"),
+        (("BOTH", *ASOF, "--suffixes", "_c,_p", "--how", "full"), "use 'inner' or 'left'"),
+        (("BOTH", *ASOF, "--suffixes", "_c,_p", "--where", "weight = 1"), "where: asof looks"),
         (("BOTH", *KEYS, "--suffixes", "_c,_p", "--where", "nope = 1"), "column 'nope'"),
         (("BOTH", *KEYS, "--suffixes", "_c,_p", "--out", "/proc/x"), "--out: /proc/x cannot be"),
         (

@@ -26,7 +26,8 @@ from joinengine import (
     windows,
     within,
 )
-from joinengine.lab.commands.run_options import _condition as of_command_line
+from joinengine.lab.commands.own_joins import OWN
+from joinengine.lab.commands.own_joins import condition_of as of_command_line
 from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.columns import require_column
 from joinengine.model.conditions import Equi, Floats
@@ -236,7 +237,8 @@ def test_what_is_given_to_them(message):
 
 @pytest.mark.parametrize("on", ["a=b", "a = b, c=d", "k"])
 def test_float_keys_of_the_command_line(on):
-    given = {"on": on, "floats": "normalised", "theta": None, "band": None}
+    none = dict.fromkeys(name for name, _, _ in OWN)
+    given = none | {"on": on, "floats": "normalised"}
     names = [part.split("=") for part in on.replace(" ", "").split(",")]
     left, right = (tuple(part[n] for part in names) for n in (0, -1))
     normalised = Equi(left, right, using=on == "k", floats=Floats.NORMALISED)

@@ -68,10 +68,21 @@ def test_whole_rows_are_records_of_avro():
     assert values == rows.to_pylist()
 
 
-@pytest.mark.parametrize("column", ["list", "odd \"name'"])
+def test_lists_are_arrays_of_avro():
+    rows = ROWS.select(["list"])
+    assert messages(rows, Shape(Value.AVRO, "t")).values == [
+        b"\x02\x04\x02\x02\x02\x04\x00",
+        b"\x00",
+    ]
+    (field,) = json.loads(avro_schema(rows.schema))["fields"]
+    assert field["type"] == ["null", {"type": "array", "items": ["null", "long"]}]
+
+
+@pytest.mark.parametrize("column", ["map", "odd \"name'"])
 def test_columns_that_avro_lacks_are_refused(column):
+    kind = pa.map_(pa.string(), pa.int64()) if column == "map" else pa.int64()
     with pytest.raises(InvalidRequest, match="value: 'avro' cannot hold the results: column"):
-        check_schema(ROWS.select([column]).schema, Shape(Value.AVRO, "t"))
+        check_schema(pa.schema([(column, kind)]), Shape(Value.AVRO, "t"))
 
 
 def test_instants_are_read_back_by_a_reader_with_a_schema():

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import equi, tumbling
+from joinengine import asof, equi, tumbling
 from joinengine.kernels.hashing import multiset_checksum
+from joinengine.lab.queries.answers import is_undecided, oracle_checksum, same_files
 from joinengine.lab.queries.named_query import Options
-from joinengine.lab.queries.runs import oracle_checksum, same_files
 from joinengine.lab.queries.user_folders import Folders
 from joinengine.reporting.run_report import checksum_text
 from joinengine.sources.feeds import FolderFeed
@@ -91,6 +91,70 @@ def test_duckdb_reads_the_tuples_as_the_engine_does(left, arguments, tmp_path):
     expected = oracle_checksum(schema, query.oracle(recorded, options))
     assert expected == checksum_text(rows, total)
     assert same_files(out, plan, query.oracle(recorded, options)) is True
+
+
+#: Times of right rows of each key, in seconds; of left rows there are some at and between them.
+RIGHTS = {1: [10, 20, 26, 40], 2: [15], 3: [], None: [12]}
+NEAREST = [
+    {"direction": direction, "strict": strict, "tolerance": tolerance, "by": by}
+    for direction in ("backward", "forward", "nearest")
+    for strict in (False, True)
+    for tolerance in (None, "3 s", "6 s")
+    for by in (equi("k", "rk"), "k", None)
+    if by is not None or (tolerance, strict) == ("6 s", True)
+]
+
+
+def moments(seconds):
+    return pa.array([None if s is None else s * 10**6 for s in seconds], pa.timestamp("us", "UTC"))
+
+
+def nearest_rows(tmp_path, how, right_where=None, **on):
+    """An as-of join of left rows at each second, and the engine's own names for its columns."""
+    by = on.pop("by")
+    key = "k" if by == "k" else "rk"
+    lefts = [(k, t) for k in (1, 2, 3, None) for t in (*range(8, 45), None)]
+    rights = [(k, t) for k, times in RIGHTS.items() for t in (*times, None)]
+    if by is None:  # one time for each, as there is one key
+        rights = [(k, t) for k, t in rights if k in (1, 2)]
+    (tmp_path / "left").mkdir(exist_ok=True)
+    (tmp_path / "right").mkdir(exist_ok=True)
+    left = {"k": [k for k, _ in lefts], "lt": moments(t for _, t in lefts)}
+    right = {key: [k for k, _ in rights], "rt": moments(t for _, t in rights)}
+    right["v"] = list(range(len(rights)))
+    pq.write_table(pa.table(left), tmp_path / "left" / "a.parquet")
+    pq.write_table(pa.table(right), tmp_path / "right" / "a.parquet")
+    suffixes = ("_l", "_r") if by is None and key == "k" else None
+    return Folders(
+        left=tmp_path / "left",
+        right=tmp_path / "right",
+        on=asof("lt", "rt", by=by, delay="1 hour", **on),
+        how=how,
+        right_where=right_where,
+        suffixes=suffixes,
+    )
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("on", NEAREST, ids=lambda on: "-".join(map(str, list(on.values())[:3])))
+def test_duckdb_finds_the_nearest_rows(on, how, tmp_path):
+    query = nearest_rows(tmp_path, how, right_where="v <> 2", **on)
+    options = Options(instances=2)
+    plan, out = engine(tmp_path / "made", query, options)
+    recorded = query.stream(options).record()
+    assert not is_undecided(query.oracle(recorded, options))
+    rows = sum(pq.ParquetFile(file).metadata.num_rows for file in out.glob("*.parquet"))
+    assert (rows == 4 * 38) if how == "left" else (0 < rows < 4 * 37)
+    assert same_files(out, plan, query.oracle(recorded, options)) is True
+
+
+def test_right_rows_of_one_time_decide_nothing(tmp_path):
+    query, options = nearest_rows(tmp_path, "inner", by="k"), Options(instances=2)
+    recorded = query.stream(options).record()
+    for values, tied in (([7, 7], False), ([7, 8], True)):
+        right = {"k": [1, 1], "rt": moments([3, 3]), "v": values}
+        pq.write_table(pa.table(right), tmp_path / "right" / "a.parquet")
+        assert is_undecided(query.oracle(recorded, options)) is tied
 
 
 @pytest.mark.parametrize("name", ["o'x", "o[1]"])

@@ -35,7 +35,7 @@ DASHBOARD = DOCS / "grafana.json"
 HOT = 424_242
 NAME = 'my "query"\\\n'
 #: Labels beside `query` and `operator`.
-OWN = {"id", "step", "quantile", "layout", "of"}
+OWN = {"id", "step", "quantile", "layout", "of", "source", "partition"}
 
 
 def batches():
@@ -112,12 +112,15 @@ def test_a_scrape_says_what_the_totals_the_record_and_the_state_say(query):
     assert found["joinengine_result_latency_seconds", "0.99"] == record.latency_s(0.99) > 0
 
 
-def test_partitions_say_what_waits_and_how_far_they_are(query):
-    source = source_of(query)
+def in_partitions(source):
+    """The same with a topic, in one partition of which messages wait."""
     read = {0: 5.0, 3: time.time() - 60}
     told = Partitions(5.0, {0: (9e6, 1.0), 3: (-math.inf, 1.0)}, {0: 0, 3: 7}, read)
-    manifest = replace(source.manifest, partitions={1: told})
-    found = values(text(replace(source, manifest=manifest)))
+    return replace(source, manifest=replace(source.manifest, partitions={1: told}))
+
+
+def test_partitions_say_what_waits_and_how_far_they_are(query):
+    found = values(text(in_partitions(source_of(query))))
     ours = {key: value for key, value in found.items() if key[0].startswith("joinengine_partition")}
     assert 60 <= ours.pop(("joinengine_partition_lag_seconds", "3", "1")) < 120
     assert ours == {
@@ -208,7 +211,7 @@ def test_a_watermark_ahead_of_all_tuples_has_no_lag(query):
 
 
 def test_no_key_and_no_file_is_told(query):
-    said = text(source_of(query)).decode()
+    said = text(in_partitions(source_of(query))).decode()
     assert str(HOT) not in said
     state = query.state
     assert state.layouts.newest.layout.table.split_keys  # so there was something to tell
@@ -260,7 +263,7 @@ def panels():
 
 
 def test_the_dashboard_asks_for_what_there_is(query):
-    said = values(text(source_of(query, forecast_bytes=[1.0])))
+    said = values(text(in_partitions(source_of(query, forecast_bytes=[1.0]))))
     there = {name for name, *_ in said}
     asked = {
         name
@@ -277,6 +280,7 @@ def test_the_dashboard_asks_for_what_there_is(query):
         "load_skew",
         "replans",
         "late",
+        "partition_lag_seconds",
     ):
         assert any(word in name for name in asked), word
     for panel in panels():

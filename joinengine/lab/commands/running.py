@@ -14,6 +14,7 @@ import click
 
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.generated_options import PATH, ZIPF_DEFAULT, ZIPF_HELP
+from joinengine.lab.commands.own_joins import own_options
 from joinengine.lab.commands.pages import (
     live_option,
     page_path_of_live,
@@ -28,10 +29,10 @@ from joinengine.lab.commands.run_options import (
     check_levels,
     engine_options,
     options_of,
-    own_options,
     query_options,
     source_options,
 )
+from joinengine.lab.commands.sink_options import sink_of_run, sink_options
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import WithinLimit
 from joinengine.layouts.layout_settings import split_layouts
@@ -46,7 +47,7 @@ Examples:
   joinengine run eq5 --layout mnrt --zipf 1.2 --validate
   joinengine run nexmark-q20 --validate
   joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
-      --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
+      --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes" --sink delta:sales
 """
 #: The setting `imbalance` of whichever layouts have it.
 _imbalance_option = click.option(
@@ -100,6 +101,7 @@ _imbalance_option = click.option(
     help="Kill an executor before this batch; needs a --master with executors.",
 )
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
+@sink_options
 @click.option(
     "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
 )
@@ -148,7 +150,8 @@ def run(
         page_path = page_path_of_live(found.name, page_path, json_path)
     check_file("--report", page_path)
     state = None if settings["state"] is None else place(settings["state"], "--state")
-    places = Places(out_folder, checkpoint, state)
+    sink = sink_of_run(settings, found, out_folder, checkpoint, validate)
+    places = Places(out_folder, checkpoint, state, sink=sink)
     with watched(port) as on_start:
         stopped = False
         try:
@@ -163,7 +166,7 @@ def run(
             console.say(
                 f"stopped on Ctrl-C after {counted(batches, 'batch')}; the report covers them{more}"
             )
-        _tell(report, out_folder)
+        _tell(report, settings["sink"] or out_folder)
         console.write_json(json_path, report)
         told_page(page_path, report)
         if stopped:  # no key is waited for
@@ -198,9 +201,9 @@ def _options_of_run(
     return found
 
 
-def _tell(report: dict[str, Any], out: Path | None) -> None:
+def _tell(report: dict[str, Any], out: Path | str | None) -> None:
     _print_reports([report])
-    kept = "counted only; use --out FOLDER to keep them" if out is None else out
+    kept = "counted only; use --out FOLDER or --sink to keep them" if out is None else out
     console.tell(f"results: {kept}", style="dim")
 
 

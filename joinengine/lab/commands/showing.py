@@ -12,12 +12,12 @@ import click
 
 from joinengine.lab.commands import console
 from joinengine.lab.commands.generated_options import PATH, ZIPF_HELP
+from joinengine.lab.commands.own_joins import own_options
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
     asked,
     check_levels,
     options_of,
-    own_options,
     query_options,
     source_options,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +11,7 @@ import click
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.generated_options import PATH, with_options
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
+from joinengine.lab.commands.sink_options import pairs, sink_of, sink_options
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 
@@ -23,11 +23,6 @@ Examples:
       --columns "clicks=user_id bigint, clicked_at timestamp" --source buys=table:buys \\
       --sink kafka:matches
 """
-#: Kind of sink -> the option that has what follows the colon; None: nothing does.
-_SINKS = {
-    **{"parquet": "path", "delta": "path", "iceberg": "table", "kafka": "topic"},
-    **{"console": None, "noop": None},
-}
 _options = [
     click.argument("file", type=click.File("r", encoding="utf-8")),
     click.option(
@@ -46,20 +41,6 @@ _options = [
     ),
     click.option("--servers", metavar="HOST:PORT,..", help="The brokers of kafka:TOPIC."),
     click.option(
-        "--sink",
-        default="console",
-        show_default=True,
-        metavar="KIND[:PLACE]",
-        help="parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console or noop.",
-    ),
-    click.option(
-        "--sink-option",
-        "sink_options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of the sink (docs/options.md): catalog.uri=sqlite:///c.db.",
-    ),
-    click.option(
         "--delay", metavar="D", help="How late rows may be; windows need it. Such as '5 minutes'."
     ),
     click.option("--layout", help="The layout of all operators. [default: auto]"),
@@ -77,7 +58,7 @@ _options = [
 
 
 def _all_options(command: Any) -> Any:
-    return with_options(_options, engine_options(command))
+    return with_options(_options, sink_options(engine_options(command), "console"))
 
 
 @click.command("sql", epilog=_EXAMPLES)
@@ -106,7 +87,7 @@ def run_statement(
         interval_rows=settings["interval_rows"],
         engine=engine_of(settings),
     )
-    sink = _sink(settings)
+    sink = sink_of(settings)
     check_file("--json", json_path)
     listed = statement.stream(options)  # before Spark starts
     if explain:
@@ -138,9 +119,9 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
     from joinengine.lab.queries.topic_side import topic_side  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
-    columns = dict(_pairs("--columns", settings["columns"], "NAME=DDL"))
+    columns = dict(pairs("--columns", settings["columns"], "NAME=DDL"))
     sides, tables = dict[str, Any](), dict[str, str]()
-    for source, there in _pairs("--source", settings["sources"], "NAME=KIND:PLACE"):
+    for source, there in pairs("--source", settings["sources"], "NAME=KIND:PLACE"):
         kind, _, where = there.partition(":")
         if kind == "kafka":
             flag = f'--columns "{source}=id bigint, at timestamp"'
@@ -158,35 +139,3 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
     if not sides:
         raise click.UsageError("give at least one stream: --source NAME=parquet:FOLDER")
     return Statement(name, text, sides, tables, settings["delay"])
-
-
-def _sink(settings: dict[str, Any]) -> Any:
-    """Where results go."""
-    from joinengine.lab.queries.runs import SinkPlace  # noqa: PLC0415
-    from joinengine.spark.sources.locations import place  # noqa: PLC0415
-
-    kind, _, where = settings["sink"].partition(":")
-    option = _SINKS.get(kind)
-    if kind not in _SINKS or bool(where) is not (option is not None):
-        raise InvalidRequest(
-            f"--sink: expected parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console "
-            f"or noop, found {settings['sink']}"
-        )
-    options = dict(_pairs("--sink-option", settings["sink_options"], "NAME=VALUE"))
-    if option is not None:
-        options[option] = str(place(where, "--sink")) if option == "path" else where
-    if kind == "kafka" and settings["servers"] is not None:
-        options.setdefault("kafka.bootstrap.servers", settings["servers"])
-    return SinkPlace(kind, options)
-
-
-def _pairs(option: str, texts: Sequence[str], form: str) -> list[tuple[str, str]]:
-    """(name, value) from each NAME=VALUE, whose names differ."""
-    pairs = [text.partition("=") for text in texts]
-    for name, sign, value in pairs:
-        if not (name.strip() and sign and value.strip()):
-            raise InvalidRequest(f"{option}: expected {form}, found {name}{sign}{value}")
-    names = [name.strip() for name, _, _ in pairs]
-    if double := next((name for name in names if names.count(name) > 1), None):
-        raise InvalidRequest(f"{option}: {double} is given twice; leave one out")
-    return [(name.strip(), value.strip()) for name, _, value in pairs]

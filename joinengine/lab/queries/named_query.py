@@ -208,11 +208,13 @@ class Oracle(NamedTuple):
     """SQL for DuckDB, and the tables of Arrow that it names, each to be read once.
 
     `files`: what the tables are read from; as long as they are the same, so are the results.
+    `ties`: SQL that has a row if other results would be right, too; empty: there is none.
     """
 
     sql: str
     tables: Mapping[str, RecordBatchReader]
     files: tuple[SourceFile, ...] = ()
+    ties: str = ""
 
 
 class Query(Protocol):

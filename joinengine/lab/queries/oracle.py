@@ -19,7 +19,7 @@ from joinengine.model.conditions import Band, Predicate, equality
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import WINDOW_START, JoinType, OutputColumn
 from joinengine.model.windows import Sliding
-from joinengine.operators import Join
+from joinengine.operators import AsOfJoin, Join
 
 _LETTERS = {Side.LEFT: "l", Side.RIGHT: "r"}
 _KINDS = {
@@ -51,26 +51,30 @@ def table_of(side: Side) -> str:
     return f"{side.name.lower()}_tuples"
 
 
-def numbered(join: Join, side: Side) -> pa.Schema:
+def numbered(join: Join | AsOfJoin, side: Side) -> pa.Schema:
     """The columns of the table of a side: those of its tuples, by their numbers."""
     letter = _LETTERS[side]
     return pa.schema([(f"{letter}{i}", one.type) for i, one in enumerate(join.schemas[side])])
 
 
+def entering(join: Join | AsOfJoin, side: Side) -> str:
+    """SQL of the rows of one side that pass its filter."""
+    rows, letter, chosen = f"from {table_of(side)}", _LETTERS[side], join.filters[side]
+    if chosen is None:
+        return rows
+    plain = ", ".join(f"{letter}{i}" for i in range(len(join.schemas[side])))
+    given = _named(join, chosen, side)
+    return f"select {plain} from (select *, {given} from ({rows})) where {_expression(chosen)}"
+
+
 def _side(join: Join, side: Side) -> str:
     """The rows of one side that enter the join, once for each window that holds them."""
-    schema, letter = join.schemas[side], _LETTERS[side]
-    rows = f"from {table_of(side)}"
-    chosen = join.filters[side]
-    if chosen is not None:
-        plain = ", ".join(f"{letter}{i}" for i in range(len(schema)))
-        given = _named(join, chosen, side)
-        rows = f"select {plain} from (select *, {given} from ({rows})) where {_expression(chosen)}"
+    letter, rows = _LETTERS[side], entering(join, side)
     if join.predicate is not None and any(one is side for one, _ in join.predicate.columns):
         rows = f"select *, {_named(join, join.predicate, side)} from ({rows})"
     if isinstance(join.window, Sliding):
         size, slide = join.window.size_us, join.window.slide_us
-        time = _time(join, side)
+        time = time_of(join, side)
         first, last = floored(f"{time} - {size}", slide), floored(time, slide)
         rows = f"select *, unnest(generate_series({first} + 1, {last})) as {letter}k from ({rows})"
     elif _has_stretches(join):
@@ -96,7 +100,7 @@ def _stretches(join: Join, side: Side) -> str:
     """SQL of the stretches of a row."""
     assert join.window is not None
     assert not isinstance(join.window, Sliding)
-    lower, upper, time = join.window.lower_us, join.window.upper_us, _time(join, side)
+    lower, upper, time = join.window.lower_us, join.window.upper_us, time_of(join, side)
     assert lower is not None
     assert upper is not None
     length = max((upper - lower) // STRETCHES, 1)
@@ -110,7 +114,7 @@ def _conditions(join: Join) -> list[str]:
     """What a pair must fulfil."""
     equal, found = equality(join.condition), list[str]()
     for left, right in zip(equal.left, equal.right, strict=True):
-        found.append(f"{_column(join, Side.LEFT, left)} = {_column(join, Side.RIGHT, right)}")
+        found.append(f"{column_of(join, Side.LEFT, left)} = {column_of(join, Side.RIGHT, right)}")
     if isinstance(join.condition, Band):
         found += _band(join, join.condition)
     if join.predicate is not None:
@@ -118,13 +122,13 @@ def _conditions(join: Join) -> list[str]:
     if isinstance(join.window, Sliding) or _has_stretches(join):
         found.append("lk = rk")
     if join.window is not None and not isinstance(join.window, Sliding):
-        lead = f"{_time(join, Side.RIGHT)} - {_time(join, Side.LEFT)}"
+        lead = f"{time_of(join, Side.RIGHT)} - {time_of(join, Side.LEFT)}"
         found += _bounds(lead, join.window.lower_us, join.window.upper_us)
     return found
 
 
 def _band(join: Join, band: Band) -> list[str]:
-    left, right = _column(join, Side.LEFT, band.left), _column(join, Side.RIGHT, band.right)
+    left, right = column_of(join, Side.LEFT, band.left), column_of(join, Side.RIGHT, band.right)
     kinds = [join.schemas[0].field(band.left).type, join.schemas[1].field(band.right).type]
     lower, upper = (
         bound // _MICROSECOND if isinstance(bound, timedelta) else bound
@@ -156,28 +160,30 @@ def _shown(join: Join, column: OutputColumn) -> str:
             time += f" + {join.window.size_us}"
         field = join.schemas[0].field(join.window.times[0][0])
         return f"make_timestamp{'tz' if field.type.tz else ''}({time})"
-    own = _column(join, column.side, column.column)
+    own = column_of(join, column.side, column.column)
     if column.instead is None:
         return own
-    return f"coalesce({own}, {_column(join, column.side.other, column.instead)})"
+    return f"coalesce({own}, {column_of(join, column.side.other, column.instead)})"
 
 
-def _column(join: Join, side: Side, name: str) -> str:
+def column_of(join: Join | AsOfJoin, side: Side, name: str) -> str:
+    """A column of a side, by its number."""
     return f"{_LETTERS[side]}{join.schemas[side].get_field_index(name)}"
 
 
-def _time(join: Join, side: Side) -> str:
-    (name,) = join.times(side)
-    return f"epoch_us({_column(join, side, name)})"
+def time_of(join: Join | AsOfJoin, side: Side) -> str:
+    """SQL of the event time of a row of a side, in microseconds."""
+    (name,) = join.condition.times[side] if isinstance(join, AsOfJoin) else join.times(side)
+    return f"epoch_us({column_of(join, side, name)})"
 
 
-def _named(join: Join, predicate: Predicate, side: Side) -> str:
+def _named(join: Join | AsOfJoin, predicate: Predicate, side: Side) -> str:
     """The columns of `side` under the names (c0, c1, ..) that the predicate has for them."""
     found = [(number, name) for number, (one, name) in enumerate(predicate.columns) if one is side]
     kinds = {name: join.schemas[side].field(name).type for _, name in found}
     wide = {name for name, kind in kinds.items() if pa.types.is_floating(kind)}
     columns = [
-        f"{_column(join, side, name)}{'::double' if name in wide else ''} as c{number}"
+        f"{column_of(join, side, name)}{'::double' if name in wide else ''} as c{number}"
         for number, name in found
     ]
     return ", ".join(columns or ["null as c"])

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from joinengine import JoinQuery, JoinWriter
@@ -20,20 +18,25 @@ from joinengine.api.queries import StreamQuery
 from joinengine.api.trials import trial_of
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
-from joinengine.kernels.hashing import hash_columns, multiset_checksum, net_checksum
+from joinengine.kernels.hashing import hash_columns
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.emulation.emulating import Emulation
-from joinengine.lab.queries.named_query import Options, Oracle, Query, skew_of
+from joinengine.lab.queries.answers import (
+    in_files,
+    is_undecided,
+    net_text,
+    oracle_checksum,
+    same_rows,
+)
+from joinengine.lab.queries.named_query import Options, Query, skew_of
 from joinengine.lab.queries.reach import fetch, reachable, results_place
+from joinengine.lab.queries.sink_places import SinkPlace, delivered
 from joinengine.lab.queries.topics import in_topics
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.query import CHANGE
 from joinengine.model.texts import counted
-from joinengine.predicates.engine import furnish
-from joinengine.reporting.run_report import checksum_text, made_by, run_report
-from joinengine.sources.readings import conform
+from joinengine.reporting.run_report import made_by, run_report
 from joinengine.sources.sourcefiles import SourceFile
 from joinengine.spark.query.query_folders import checkpoint_at
 from joinengine.spark.session import session
@@ -65,15 +68,8 @@ class _Ran(NamedTuple):
     options: Options
     recorded: RecordedStream
     joined: StreamQuery
-    out: Path | None
+    places: Places
     resumed: bool
-
-
-class SinkPlace(NamedTuple):
-    """A sink by the name of its format, with its options."""
-
-    format: str
-    options: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,7 @@ def run(
             fetch(results_place(places.out, places.state), places.out)
     report = _head(query, options, places.state) | run_report(records)
     if joined.query().operators[-1].is_changelog:
-        report["result_checksum"] = _net_text(report["result_checksum"])
+        report["result_checksum"] = net_text(report["result_checksum"])
     report |= {"slowest_instance_s": slowest_instance_s(report), "busiest_s": busiest_s(report)}
     report |= {"cores": spark.sparkContext.defaultParallelism, "hot_key": hot, "story": story}
     report |= {"valid": None, "made_by": made_by()}
@@ -154,7 +150,7 @@ def run(
         raise CutShort(report)
     if validate:
         try:
-            ran = _Ran(query, options, recorded, joined, places.out, resumed)
+            ran = _Ran(query, options, recorded, joined, places, resumed)
             _validate(report, ran, say)
         except KeyboardInterrupt:
             raise CutShort(report) from None
@@ -165,16 +161,22 @@ def run(
 
 def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
     """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
-    query, joined, out = ran.query, ran.joined, ran.out
+    query, joined = ran.query, ran.joined
+    kept = _kept(ran.places, types.arrow_schema(joined.schema))
     if not query.generated:
-        obstacle = _obstacle(report, has_files=out is not None, has_sum=has_checksum(joined))
+        obstacle = _obstacle(report, has_files=kept is not None, has_sum=has_checksum(joined))
+        if obstacle is None and is_undecided(query.oracle(ran.recorded, ran.options)):
+            obstacle = (
+                "right rows of one key have the same time. joinengine takes the one that it has "
+                "read last, and DuckDB any of them"
+            )
         if obstacle is not None:
             say(f"not compared with DuckDB: {obstacle}")
             return
     oracle = query.oracle(ran.recorded, ran.options)
-    if out is not None:
+    if kept is not None:
         say("comparing with DuckDB")
-        report["valid"] = same_files(out, joined, oracle)
+        report["valid"] = same_rows(kept, joined, oracle)
     elif ran.resumed:
         say(
             "not compared with DuckDB: the run continued a checkpoint, and without --out it has "
@@ -265,47 +267,17 @@ def has_checksum(joined: StreamQuery) -> bool:
     return True
 
 
-#: The rows of a changelog that are there in the end, and how often.
-_NET = (
-    f"select * exclude {CHANGE}, sum({CHANGE}) as {CHANGE} from {{}} "
-    f"group by all having sum({CHANGE}) <> 0"
-)
 #: The checksums of oracles that this process has run: by schema, SQL, files and zone.
 _known: dict[tuple[pa.Schema, str, tuple[SourceFile, ...], str], str] = {}
 
 
-def oracle_checksum(schema: pa.Schema, oracle: str | Oracle, *, net: bool = False) -> str:
-    """The checksum of DuckDB's results, with the columns of `schema`; `net`: of a changelog."""
-    rows, total, checksum = 0, 0, net_checksum if net else multiset_checksum
-    with _duckdb(oracle) as (db, sql):
-        for batch in db.sql(sql).to_arrow_reader(1 << 17):
-            rows += batch.num_rows
-            named = batch.rename_columns(schema.names)
-            total += checksum(conform(named, schema).columns)
-    text = checksum_text(rows, total % (1 << 64))
-    return _net_text(text) if net else text
-
-
-def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
-    """Whether the visible result files hold exactly DuckDB's multiset of rows, or its net."""
-    files = sorted(map(str, out.glob("*.parquet")))
-    net = _NET if joined.query().operators[-1].is_changelog else "from {}"
-    with _duckdb(oracle) as (db, sql):
-        db.execute(f"create temp table expected as {net.format(f'({sql})')}")
-        if not files:
-            return bool(db.sql("from expected limit 1").fetchall() == [])
-        # Arrow opens them: for DuckDB, a path may be a pattern, and a name must not be empty.
-        found = ds.dataset(files, schema=types.arrow_schema(joined.schema), format="parquet")
-        db.register("results", found)
-        db.execute(f"create temp view found as {net.format('results')}")
-        lost = db.sql("from expected except all from found limit 1").fetchall()
-        doubled = db.sql("from found except all from expected limit 1").fetchall()
-    return not lost and not doubled
-
-
-def _net_text(text: str) -> str:
-    """The checksum of a changelog: how many changes it has follows from the batches."""
-    return f"net:{text.partition(':')[2]}"
+def _kept(places: Places, schema: pa.Schema) -> Any:
+    """The results of a run as Arrow reads them; None: nothing holds them."""
+    if places.out is not None:
+        return in_files(places.out, schema)
+    if places.sink is not None and places.sink.place is not None:
+        return delivered(places.sink, schema)
+    return None
 
 
 def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:
@@ -369,22 +341,3 @@ def _checkpoint(chosen: Path | None) -> Iterator[Path]:
         yield passing
     finally:
         shutil.rmtree(passing, ignore_errors=True)
-
-
-@contextmanager
-def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
-    """A connection that has the functions and the tables of `oracle`, and its SQL.
-
-    Ctrl-C inside is a KeyboardInterrupt, which DuckDB makes a RuntimeError of.
-    """
-    sql, tables = (oracle, {}) if isinstance(oracle, str) else (oracle.sql, oracle.tables)
-    with duckdb.connect(":memory:") as db:
-        furnish(db, session.zone())
-        for name, table in tables.items():
-            db.register(name, table)
-        try:
-            yield db, sql
-        except RuntimeError as error:
-            if str(error) == "Query interrupted":
-                raise KeyboardInterrupt from None
-            raise

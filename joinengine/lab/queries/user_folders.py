@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from joinengine import StreamJoin
+from joinengine.lab.queries.asof_oracle import asof_sql, tied_sql
 from joinengine.lab.queries.folder_side import FolderSide
 from joinengine.lab.queries.named_query import Options, Oracle, Query
 from joinengine.lab.queries.oracle import join_sql, numbered, table_of
@@ -25,10 +26,10 @@ from joinengine.lab.queries.topic_side import TopicSide
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream, default_interval_rows
 from joinengine.model import keys
-from joinengine.model.conditions import Columns, Condition
+from joinengine.model.conditions import AsOf, Columns, Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.windows import Window
-from joinengine.operators import Join
+from joinengine.operators import AsOfJoin, Join
 from joinengine.sources.listing import FileOrder, OnBadFile
 from joinengine.sources.sourcefiles import find
 from joinengine.spark.sources import types
@@ -82,6 +83,11 @@ class Folders(Query):
             side.check(option)
         listed = Listed(dict(self._sides))
         if self._has_topics:  # the columns are checked once there is a session to read them with
+            if isinstance(self.on, AsOf):
+                raise InvalidRequest(
+                    "asof: a run over topics ends without knowing what is nearest to its last "
+                    "rows; join folders, or start the join from a program"
+                )
             if self.how not in ("inner", "left_semi"):
                 raise InvalidRequest(
                     f"how: a run over topics ends without knowing which rows of {self.how!r} will "
@@ -125,8 +131,8 @@ class Folders(Query):
     def oracle(self, recorded: RecordedStream, options: Options) -> Oracle:
         """SQL over the tuples as the streams read them: types, folders' names, and zone."""
         spark = SparkSession.getActiveSession() if self._has_topics else None
-        join = self.build(spark, recorded, options).query().operators[0]
-        assert isinstance(join, Join)
+        (join,) = self.build(spark, recorded, options).query().operators
+        assert isinstance(join, Join | AsOfJoin)
         tables = {
             table_of(side): pa.RecordBatchReader.from_batches(
                 numbered(join, side),
@@ -136,6 +142,8 @@ class Folders(Query):
         }
         # Messages may come at any time: what DuckDB has made of them is not kept.
         files = [] if self._has_topics else [f for _, one in self._sides for f in find(str(one))]
+        if isinstance(join, AsOfJoin):
+            return Oracle(asof_sql(join), tables, tuple(files), tied_sql(join))
         return Oracle(join_sql(join), tables, tuple(files))
 
     def head(self, place: str) -> Folders:

@@ -169,6 +169,11 @@ class Running:
         )
 
     @property
+    def missing(self) -> list[int]:
+        """The sources of which offsets are awaited that have not come."""
+        return self._loop.missing
+
+    @property
     def tasks(self) -> str:
         """What carries out the steps of a batch, in words."""
         return self._tasks()

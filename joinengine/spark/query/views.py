@@ -112,4 +112,9 @@ class Views:
 
     def waiting(self) -> list[str]:
         """What no result shows of a query that has read what was there, in sentences."""
-        return list(waiting_for(self._runner.query, self._watch.records))
+        query, missing = self._runner.query, self._running.missing
+        return waiting_for(query, self._watch.records) + [
+            f"no left row has been read: {query.sources[source]} has not come to the offsets of "
+            f"latest(.., until=..). The next start waits for them, too"
+            for source in missing
+        ]

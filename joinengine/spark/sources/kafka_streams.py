@@ -21,6 +21,7 @@ from joinengine.sources.debezium import ENVELOPE
 from joinengine.sources.feeds import FeedKind
 from joinengine.sources.kafka_avro import Registry, columns_of, registry_of, schema_text
 from joinengine.sources.kafka_feed import Topic
+from joinengine.sources.kafka_planning import are_offsets
 from joinengine.sources.kafka_reading import KafkaReading
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat
 from joinengine.spark.sources import types
@@ -88,6 +89,10 @@ class KafkaStream(OwnStream):
     @override
     def timed(self, column: str | None) -> KafkaReading:
         return replace(self.reading, time=column)
+
+    @override
+    def awaiting(self, until: Mapping[int, int]) -> KafkaStream:
+        return replace(self, feed=self.feed | {"topic": replace(self.feed["topic"], until=until)})
 
     @override
     def to_df(self) -> DataFrame:
@@ -263,7 +268,7 @@ def _started(start: Any) -> str | int | dict[int, int]:
     if start in ("earliest", "latest"):
         return str(start)
     if isinstance(start, Mapping) and start:
-        if all(type(one) is int and type(at) is int and at >= 0 for one, at in start.items()):
+        if are_offsets(start):
             return dict(start)
     elif isinstance(start, dt.datetime):
         return int(start.timestamp() * 1e3)

@@ -104,6 +104,16 @@ class OwnStream(ABC):
     def timed(self, column: str | None) -> Projection:
         """How it is read in a query with this event time."""
 
+    def awaiting(self, until: Mapping[int, int]) -> Self:
+        """The stream of which as much must have come before others are read, if it is read first.
+
+        `until`: partition -> offset. Raises InvalidRequest for a stream without offsets.
+        """
+        raise InvalidRequest(
+            f"latest: until={dict(until)} are offsets of a topic, and {self.place} is read by "
+            "files, which have none; give the time of a version, such as until='2026-03-01'"
+        )
+
     @abstractmethod
     def to_df(self) -> DataFrame:
         """The same rows as an ordinary streaming DataFrame."""

@@ -1,0 +1,115 @@
+"""Where the results of a command go: `--sink`, `--sink-option`, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from joinengine.lab.commands.generated_options import Command, with_options
+from joinengine.model.errors import InvalidRequest
+
+#: Kind of sink -> the option that has what follows the colon; None: nothing does.
+_SINKS = {
+    **{"parquet": "path", "delta": "path", "iceberg": "table", "kafka": "topic"},
+    **{"console": None, "noop": None},
+}
+
+
+def sink_options(command: Command, default: str | None = None) -> Command:
+    """The options that say where results go; `default`: if the user does not say."""
+    options = [
+        click.option(
+            "--sink",
+            default=default,
+            show_default=True,
+            metavar="KIND[:PLACE]",
+            help="parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console or noop.",
+        ),
+        click.option(
+            "--sink-option",
+            "sink_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of the sink (docs/options.md): catalog.uri=sqlite:///c.db.",
+        ),
+    ]
+    return with_options(options, command)
+
+
+def sink_of(settings: dict[str, Any]) -> Any:
+    """The sink that is asked for, a SinkPlace; None: none is.
+
+    Raises InvalidRequest for a sink or an option that is none.
+    """
+    from joinengine.lab.queries.sink_places import SinkPlace  # noqa: PLC0415
+    from joinengine.spark.sources.locations import place  # noqa: PLC0415
+
+    options = dict(pairs("--sink-option", settings["sink_options"], "NAME=VALUE"))
+    if settings["sink"] is None:
+        if options:
+            raise click.UsageError("--sink-option applies to --sink; give both")
+        return None
+    kind, _, where = settings["sink"].partition(":")
+    option = _SINKS.get(kind)
+    if kind not in _SINKS or bool(where) is not (option is not None):
+        raise InvalidRequest(
+            f"--sink: expected parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console "
+            f"or noop, found {settings['sink']}"
+        )
+    if option is not None:
+        options[option] = str(place(where, "--sink")) if option == "path" else where
+    servers = "kafka.bootstrap.servers"
+    if kind == "kafka" and servers not in options:
+        if settings["servers"] is None:
+            raise InvalidRequest(
+                f"--sink: {settings['sink']} needs the brokers; give --servers HOST:PORT"
+            )
+        options[servers] = settings["servers"]
+    return SinkPlace(kind, options)
+
+
+def sink_of_run(
+    settings: dict[str, Any], query: Any, out: Path | None, checkpoint: Path | None, validate: bool
+) -> Any:
+    """The sink of a run of `query`, if one is asked for beside `out`.
+
+    Raises click.UsageError and InvalidRequest if it does not go together with the others.
+    """
+    from joinengine.lab.queries.sink_places import check_comparable  # noqa: PLC0415
+    from joinengine.spark.query.query_folders import checkpoint_at  # noqa: PLC0415
+    from joinengine.state.manifests import batches_of  # noqa: PLC0415
+
+    sink = sink_of(settings)
+    if sink is None:
+        return None
+    if out is not None:
+        raise click.UsageError("--out and --sink both take the results; give one")
+    if query.concludes:
+        raise InvalidRequest(
+            f"--sink: {query.name} concludes from its results, which a folder must hold; give "
+            "--out FOLDER instead"
+        )
+    if validate:
+        kept = None if checkpoint is None else checkpoint_at(str(checkpoint), settings["state"])
+        check_comparable(sink, continues=kept is not None and bool(batches_of(kept.manifests)))
+    return sink
+
+
+def is_topic(sink: str | None) -> bool:
+    """Whether `--sink` names a topic."""
+    return sink is not None and sink.startswith("kafka:")
+
+
+def pairs(option: str, texts: Sequence[str], form: str) -> list[tuple[str, str]]:
+    """(name, value) from each NAME=VALUE. Raises InvalidRequest unless the names differ."""
+    parts = [text.partition("=") for text in texts]
+    for name, sign, value in parts:
+        if not (name.strip() and sign and value.strip()):
+            raise InvalidRequest(f"{option}: expected {form}, found {name}{sign}{value}")
+    names = [name.strip() for name, _, _ in parts]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidRequest(f"{option}: {double} is given twice; leave one out")
+    return [(name.strip(), value.strip()) for name, _, value in parts]

@@ -1,0 +1,98 @@
+"""What DuckDB makes of the tuples of a query, and whether results are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from joinengine.api.queries import StreamQuery
+from joinengine.kernels.hashing import multiset_checksum, net_checksum
+from joinengine.lab.queries.named_query import Oracle
+from joinengine.model.query import CHANGE
+from joinengine.predicates.engine import furnish
+from joinengine.reporting.run_report import checksum_text
+from joinengine.sources.readings import conform
+from joinengine.spark.session import session
+from joinengine.spark.sources import types
+
+#: The rows of a changelog that are there in the end, and how often.
+_NET = (
+    f"select * exclude {CHANGE}, sum({CHANGE}) as {CHANGE} from {{}} "
+    f"group by all having sum({CHANGE}) <> 0"
+)
+
+
+def oracle_checksum(schema: pa.Schema, oracle: str | Oracle, *, net: bool = False) -> str:
+    """The checksum of DuckDB's results, with the columns of `schema`; `net`: of a changelog."""
+    rows, total, checksum = 0, 0, net_checksum if net else multiset_checksum
+    with _duckdb(oracle) as (db, sql):
+        for batch in db.sql(sql).to_arrow_reader(1 << 17):
+            rows += batch.num_rows
+            named = batch.rename_columns(schema.names)
+            total += checksum(conform(named, schema).columns)
+    text = checksum_text(rows, total % (1 << 64))
+    return net_text(text) if net else text
+
+
+def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
+    """Whether the visible result files hold exactly DuckDB's multiset of rows, or its net."""
+    return same_rows(in_files(out, types.arrow_schema(joined.schema)), joined, oracle)
+
+
+def same_rows(found: Any, joined: StreamQuery, oracle: str | Oracle) -> bool:
+    """The same of rows that Arrow reads from wherever they are, with the columns of the results."""
+    net = _NET if joined.query().operators[-1].is_changelog else "from {}"
+    with _duckdb(oracle) as (db, sql):
+        db.execute(f"create temp table expected as {net.format(f'({sql})')}")
+        db.register("results", found)
+        db.execute(f"create temp table found as {net.format('results')}")
+        lost = db.sql("from expected except all from found limit 1").fetchall()
+        doubled = db.sql("from found except all from expected limit 1").fetchall()
+    return not lost and not doubled
+
+
+def in_files(out: Path, schema: pa.Schema) -> ds.Dataset:
+    """The visible results in a folder, opened by Arrow.
+
+    For DuckDB, a path may be a pattern, and a name must not be empty.
+    """
+    files = sorted(map(str, out.glob("*.parquet")))
+    return ds.dataset(files, schema=schema, format="parquet")
+
+
+def net_text(text: str) -> str:
+    """The checksum of a changelog: how many changes it has follows from the batches."""
+    return f"net:{text.partition(':')[2]}"
+
+
+def is_undecided(oracle: str | Oracle) -> bool:
+    """Whether other results than those of DuckDB may be right, too."""
+    if isinstance(oracle, str) or not oracle.ties:
+        return False
+    with _duckdb(oracle) as (db, _):
+        return bool(db.sql(oracle.ties).fetchall())
+
+
+@contextmanager
+def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
+    """A connection that has the functions and the tables of `oracle`, and its SQL.
+
+    Ctrl-C inside is a KeyboardInterrupt, which DuckDB makes a RuntimeError of.
+    """
+    sql, tables = (oracle, {}) if isinstance(oracle, str) else (oracle.sql, oracle.tables)
+    with duckdb.connect(":memory:") as db:
+        furnish(db, session.zone())
+        for name, table in tables.items():
+            db.register(name, table)
+        try:
+            yield db, sql
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise

@@ -1,0 +1,137 @@
+"""`joinengine run --sink`: the sinks of `joinengine sql`, read back for --validate."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from joinengine.lab.queries import sink_places
+from tests.brokers import consume, fresh_topic
+from tests.stream.cases import called, no_session
+
+pytestmark = pytest.mark.spark
+
+JOIN = ("--on", "k=key", "--instances", 2)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A join of two folders: keys that repeat, NULL and an empty text."""
+    for side, columns in (
+        ("left", {"k": [n % 7 for n in range(40)], "a": list(range(40))}),
+        ("right", {"key": list(range(5)), "b": [None, "x", "y", "z", ""]}),
+    ):
+        (tmp_path / side).mkdir()
+        pq.write_table(pa.table(columns), tmp_path / side / "0.parquet")
+    return ("run", "--left", tmp_path / "left", "--right", tmp_path / "right", *JOIN)
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """(catalogue with the table shop.pairs, how the command line names both)."""
+    told = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
+    found = load_catalog("default", **told)
+    found.create_namespace("shop")
+    columns = [("k", pa.int64()), ("a", pa.int64()), ("key", pa.int64()), ("b", pa.string())]
+    found.create_table("shop.pairs", pa.schema(columns))
+    options = [one for key in told for one in ("--sink-option", f"catalog.{key}={told[key]}")]
+    return found, ("--sink", "iceberg:shop.pairs", *options)
+
+
+def rows(table):
+    return sorted((row["k"], row["a"], row["b"]) for row in table.to_pylist())
+
+
+def expected(tmp_path):
+    left, right = (f"'{tmp_path}/{side}/*.parquet'" for side in ("left", "right"))
+    text = f"select k, a, b from {left} join {right} on k = key"
+    return sorted(duckdb.sql(text).fetchall())
+
+
+def test_folders_and_tables_are_read_back(joinengine, own, catalog, tmp_path):
+    table, iceberg = catalog
+    for sink, kept in (
+        (("--sink", f"parquet:{tmp_path / 'out'}"), lambda: pq.read_table(tmp_path / "out")),
+        (
+            ("--sink", f"delta:{tmp_path / 'd'}", "--sink-option", "compression=zstd"),
+            lambda: DeltaTable(tmp_path / "d").to_pyarrow_table(),
+        ),
+        (iceberg, lambda: table.load_table("shop.pairs").scan().to_arrow()),
+    ):
+        report = tmp_path / "report.json"
+        done = joinengine(*own, *sink, "--validate", "--json", report)
+        assert f"results: {sink[1]}" in done.stdout
+        assert json.loads(report.read_text())["valid"] is True
+        assert rows(kept()) == expected(tmp_path)
+        refused = called(tmp_path, no_session, *own, *sink, "--validate", code=2)
+        assert "holds rows already, which DuckDB does not have" in refused.stderr
+
+
+def test_a_place_that_lacks_a_row_is_not_valid(joinengine, own, tmp_path, monkeypatch):
+    """What is compared is the place, and not what the engine says of its results."""
+    real = sink_places.delivered
+
+    def less(sink, schema):
+        DeltaTable(sink.place).delete("a = 8")
+        return real(sink, schema)
+
+    monkeypatch.setattr("joinengine.lab.queries.runs.delivered", less)
+    done = joinengine(*own, "--sink", f"delta:{tmp_path / 'd'}", "--validate", code=1)
+    assert "the results differ from DuckDB's" in done.stderr
+
+
+def test_a_run_that_goes_on_compares_the_whole_table(joinengine, own, tmp_path):
+    to = ("--sink", f"delta:{tmp_path / 'd'}", "--checkpoint", tmp_path / "state", "--validate")
+    joinengine(*own, *to)
+    pq.write_table(pa.table({"k": [1, 2], "a": [100, 101]}), tmp_path / "left" / "1.parquet")
+    joinengine(*own, *to, "--json", tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["valid"], report["input_rows"]) == (True, 2)
+    assert rows(DeltaTable(tmp_path / "d").to_pyarrow_table()) == expected(tmp_path)
+
+
+def test_changes_by_key_are_compared_as_what_is_left(joinengine, tmp_path):
+    keys = ("--sink-option", "mergeKeys=o_orderkey", "--json", tmp_path / "report.json")
+    for number, option in enumerate((keys[:2], ())):
+        sink = ("--sink", f"delta:{tmp_path / str(number)}", *option, *keys[2:])
+        joinengine("run", "changes", "--scale", 0.002, *sink, "--validate")
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["valid"] is True
+        found = DeltaTable(tmp_path / str(number)).to_pyarrow_table()
+        assert ("_change" in found.schema.names) is (not option)
+        assert found.num_rows > 1000
+
+
+def test_results_go_to_a_topic(joinengine, broker, own, tmp_path):
+    topic = fresh_topic(broker)
+    joinengine(*own, "--sink", f"kafka:{topic}", "--servers", broker.servers)
+    found = [json.loads(one.value()) for one in consume(broker, topic)]
+    assert sorted((one["k"], one["a"], one["b"]) for one in found) == expected(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--sink", "excel:x"), "--sink: expected parquet:FOLDER"),
+        (("--sink", "delta:x", "--out", "y"), "--out and --sink both take the results"),
+        (("--sink-option", "compression=zstd"), "--sink-option applies to --sink"),
+        (("--sink", "kafka:t"), "--sink: kafka:t needs the brokers; give --servers"),
+        (
+            ("--sink", "kafka:t", "--servers", "h:1", "--validate"),
+            "validate: the messages of a topic are not read back",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(home, own, options, sentence):
+    assert sentence in called(home, no_session, *own, *options, code=2).stderr
+
+
+def test_a_query_that_concludes_needs_a_folder(home):
+    done = called(home, no_session, "run", "naive-bayes", "--sink", "delta:x", code=2)
+    assert "--sink: naive-bayes concludes from its results" in done.stderr
