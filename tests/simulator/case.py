@@ -191,7 +191,8 @@ class Case:
         if self.program is Program.JOIN:
             return two_way(self.window, self.instances, how=self.how), [self.choice]
         plan = self.program.plan(self.how, self.then, self.choice, self.instances)
-        return plan.query(), [node._choice for node in plan._flat()[0]]
+        planned = plan._planned()
+        return planned.query, list(planned.choices)
 
     def expected(self):
         """The results, by definition."""
