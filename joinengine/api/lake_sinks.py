@@ -18,6 +18,8 @@ from joinengine.results.delta import DeltaTarget
 from joinengine.results.delta_merge import DeltaMergeTarget
 from joinengine.results.iceberg import IcebergTarget
 from joinengine.results.iceberg_catalog import Catalog
+from joinengine.results.iceberg_merge import IcebergMergeTarget
+from joinengine.results.netting import check_keys
 from joinengine.results.sinks import SinkFactory
 from joinengine.results.staging import Cutting
 from joinengine.results.table_sinks import TableSink, TableTarget
@@ -134,15 +136,21 @@ def _iceberg(
         raise InvalidRequest("iceberg: table is missing; give .option('table', 'namespace.table')")
     table = options["table"]
     catalog = catalog_of(options)
-    found = iceberg.check_table(catalog, table, join.schema)
-    columns = tuple(one.column for one in found)
+    keys = _merge_keys(join, options, exact=session.case_sensitive())
+    rows = pa.schema(list(join.schema)[:-1]) if keys else join.schema
+    check_keys(rows, keys)
+    found = iceberg.check_table(catalog, table, rows)
+    columns, units = (tuple(part) for part in zip(*found, strict=True)) if found else ((), ())
+    cutting = Cutting(partition_by=columns, units=units)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
-        told = checkpoint.world, catalog, table, query, join.schema
-        return IcebergTarget(*told, settings.fsync)
+        told = checkpoint.world, catalog, table, query, rows, settings.fsync
+        if not keys:
+            return IcebergTarget(*told)
+        written = replace(cutting, codec=given.value_of(options, "compression"))
+        return IcebergMergeTarget(*told, keys=keys, shown=settings.show_keys, cutting=written)
 
-    units = tuple(one.unit for one in found)
-    return target_of, Cutting(partition_by=columns, units=units), None
+    return target_of, Cutting() if keys else cutting, None
 
 
 def catalog_of(options: Mapping[str, str]) -> Catalog:

@@ -282,7 +282,7 @@ _LINES = (
         sinks=(*TABLES, *_KAFKA),
         since="0.2",
     ),
-    Option("mergeKeys", TEXT, _MERGE_KEYS, sinks=("delta",), since="0.2"),
+    Option("mergeKeys", TEXT, _MERGE_KEYS, sinks=TABLES, since="0.2"),
     Option(
         "compression",
         CODEC,

@@ -15,20 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.model.query import CHANGE
 from joinengine.results.delta import DeltaTarget, library, loaded
-from joinengine.results.netting import DELETE, INSERT, OP, UPDATE, KeyConflict, net_by_key
+from joinengine.results.netting import (
+    DELETE,
+    INSERT,
+    OP,
+    UPDATE,
+    Bounds,
+    KeyConflict,
+    check_keys,
+    net_by_key,
+)
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import reason_of
-from joinengine.results.table_sinks import staging_of
-from joinengine.world.storage import verify
+from joinengine.results.table_sinks import changes_of
 
 
 @dataclass
@@ -46,7 +52,7 @@ class DeltaMergeTarget(DeltaTarget):
     def commit(self, batches: Held) -> None:
         newest = batches[-1][0]
         try:
-            net = net_by_key(self._changes(batches), self.keys, self._rows, shown=self.shown)
+            net = net_by_key(changes_of(self, batches), self.keys, self._rows, shown=self.shown)
         except KeyConflict as error:
             raise JoinEngineError(
                 f"delta: {self.name} does not take batch {newest}: {error}; nothing of it is there"
@@ -54,17 +60,13 @@ class DeltaMergeTarget(DeltaTarget):
         if net.num_rows:
             self._merge(net, newest)
 
-    def _changes(self, batches: Held) -> pa.Table:
-        """The staged changes of batches."""
-        staging, schema = staging_of(self), self.schema.append(pa.field(CHANGE, pa.int64()))
-        contents = (verify(staging, one, "result file") for _, files in batches for one in files)
-        return pa.concat_tables(
-            [pq.read_table(pa.BufferReader(one)).cast(schema) for one in contents]
-        )
-
-    def _rows(self, near: Any) -> pa.Table:
-        """The rows of the table that pass a filter."""
-        return self._table.to_pyarrow_dataset().to_table(self.schema.names, filter=near)
+    def _rows(self, near: Bounds) -> pa.Table:
+        """The rows of the table within bounds."""
+        within = None
+        for name, (low, high) in near.items():
+            here = (pc.field(name) >= pc.scalar(low)) & (pc.field(name) <= pc.scalar(high))
+            within = here if within is None else within & here
+        return self._table.to_pyarrow_dataset().to_table(self.schema.names, filter=within)
 
     def _merge(self, net: pa.Table, newest: int) -> None:
         delta, names = library(), self.schema.names
@@ -98,12 +100,7 @@ def check_merge(place: str, schema: pa.Schema, keys: Sequence[str]) -> None:
     Raises InvalidRequest for a key that has no order or equality, and for tables that only grow or
     whose rows the package cannot read.
     """
-    for key in keys:
-        kind = schema.field(key).type
-        if pa.types.is_nested(kind) or pa.types.is_floating(kind):
-            raise InvalidRequest(
-                f"mergeKeys: {key} is {kind}, which cannot be a key; name other columns, or cast it"
-            )
+    check_keys(schema, keys)
     table = loaded(place, InvalidRequest)
     if table is None:
         return

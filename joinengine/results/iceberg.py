@@ -12,9 +12,10 @@ Cost: a commit writes a manifest, a list of all manifests, and the table's metad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -50,8 +51,7 @@ _MAPPING = "schema.name-mapping.default"
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionColumn:
+class PartitionColumn(NamedTuple):
     """A column that partitions a table, by whole values (`identity`) or by another transform."""
 
     column: str
@@ -73,6 +73,7 @@ class IcebergTarget(TableTarget):
         self._found: Any = None  # the handle with which the token was read
         self._identity: str | None = None
         self._data: str | None = None
+        self._generation = 0
 
     @property
     @override
@@ -100,6 +101,7 @@ class IcebergTarget(TableTarget):
     @override
     def open(self, generation: int) -> None:
         """There is nothing to settle, as a commit is one change of the catalogue; connect anew."""
+        self._generation = generation
         self._found = None
         self.catalog.forget()
 
@@ -114,7 +116,8 @@ class IcebergTarget(TableTarget):
         files, newest = shown(self, batches), batches[-1][0]
         for trial in range(1, _TRIALS + 1):
             try:
-                self._add(files, newest)
+                with self._committing(newest):
+                    self._add(files, newest)
                 return
             except errors().CommitFailedException as error:
                 self.world.sleep(_REST_S * trial)
@@ -124,14 +127,6 @@ class IcebergTarget(TableTarget):
                         f"{trial} commits of batch {newest} ({self.catalog.reason(error)}); "
                         "nothing is lost: start the query again"
                     ) from None
-            except JoinEngineError:
-                raise
-            except Exception as error:
-                raise OutcomeUnknown(
-                    f"iceberg: {self.name} did not take batch {newest} "
-                    f"({self.catalog.reason(error)}); nothing is lost: mend the cause, and start "
-                    "the query again"
-                ) from error
 
     @override
     def close(self) -> None:
@@ -169,6 +164,16 @@ class IcebergTarget(TableTarget):
 
     def _add(self, files: list[tuple[str, StoredFile]], newest: int) -> None:
         """Commit files and token, if nobody has changed the table since the handle was made."""
+        table, (transaction, update) = self._found, self._begun(newest)
+        merged = table.metadata.properties.get("commit.manifest-merge.enabled", "false") == "true"
+        metadata = measuring(transaction.table_metadata)
+        with update.merge_append() if merged else update.fast_append() as append:
+            for name, stored in files:
+                append.append_data_file(self._data_file(table, metadata, name, stored))
+        transaction.commit_transaction()
+
+    def _begun(self, newest: int) -> tuple[Any, Any]:
+        """A transaction that sets the token, and what makes its snapshot."""
         table = self._found
         table.metadata.properties["commit.retry.num-retries"] = "0"  # in this handle alone
         transaction = _transaction(table)
@@ -177,13 +182,21 @@ class IcebergTarget(TableTarget):
             told[_MAPPING] = table.schema().name_mapping.model_dump_json()
         transaction.set_properties(told)
         summary = {"joinengine.query": self.query, "joinengine.batch": str(newest)}
-        merged = table.metadata.properties.get("commit.manifest-merge.enabled", "false") == "true"
-        update = transaction.update_snapshot(snapshot_properties=summary)
-        metadata = _measuring(transaction.table_metadata)
-        with update.merge_append() if merged else update.fast_append() as append:
-            for name, stored in files:
-                append.append_data_file(self._data_file(table, metadata, name, stored))
-        transaction.commit_transaction()
+        return transaction, transaction.update_snapshot(snapshot_properties=summary)
+
+    @contextmanager
+    def _committing(self, newest: int) -> Iterator[None]:
+        """What the package says of a commit of batch `newest`, unless that another has preceded."""
+        try:
+            yield
+        except (JoinEngineError, errors().CommitFailedException):
+            raise
+        except Exception as error:
+            raise OutcomeUnknown(
+                f"iceberg: {self.name} did not take batch {newest} "
+                f"({self.catalog.reason(error)}); nothing is lost: mend the cause, and start "
+                "the query again"
+            ) from error
 
     def _data_file(self, table: Any, metadata: Any, name: str, stored: StoredFile) -> Any:
         """What the table notes of a file: its partition, its size and its statistics."""
@@ -316,7 +329,7 @@ def _partition(spec: Any, measured: Any, folders: Sequence[str]) -> list[Any] | 
     return found
 
 
-def _measuring(metadata: Any) -> Any:
+def measuring(metadata: Any) -> Any:
     """A table's metadata by which files are measured.
 
     Buckets are left out, of which bounds say nothing.

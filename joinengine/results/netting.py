@@ -15,14 +15,13 @@ that may have their keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from joinengine.model.errors import JoinEngineError
+from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.spelling import printed_lines
 
 #: What becomes of a row: the column of `net_by_key` behind the columns of the results.
@@ -30,8 +29,10 @@ OP = "op"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 #: Types of which files of a table tell bounds, so that most of them are not read.
 _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
-#: A filter, None: none -> the rows of a table that pass it.
-Rows = Callable[[Any], pa.Table]
+#: Column -> the least and the greatest value in it of all rows that are looked for.
+Bounds = Mapping[str, tuple[pa.Scalar, pa.Scalar]]
+#: The rows of a table within bounds, and perhaps others.
+Rows = Callable[[Bounds], pa.Table]
 
 
 class KeyConflict(JoinEngineError):
@@ -57,7 +58,9 @@ def net_by_key(
             f"having sum(n) <> 0"
         )
         _check_single(db, by, shown=shown)
-        found = there(_near(db, by, schema)).select(schema.names)
+        has_some = bool(db.sql("from net limit 1").fetchall())
+        found = there(_near(db, by, schema)) if has_some else schema.empty_table()
+        found = found.select(schema.names)
         db.register("found", found.rename_columns([*columns.values()]))
         _check_table(db, by, every, shown=shown)
         both = f"count(*) over (partition by {', '.join(by.values())}) = 2"
@@ -65,6 +68,30 @@ def net_by_key(
         made = db.sql(f"select {every}, {told} from net qualify n > 0 or not {both}")
         table = made.to_arrow_table().rename_columns([*schema.names, OP])
     return table.cast(schema.append(pa.field(OP, pa.string())))
+
+
+def others_than(rows: pa.Table, gone: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows whose keys are not among those of `gone`; NULL is a key like others."""
+    places = [f"k{n}" for n in range(len(keys))]
+    same = " and ".join(f"rows.{one} is not distinct from gone.{one}" for one in places)
+    numbers = pa.array(np.arange(rows.num_rows))
+    with duckdb.connect(config={"enable_external_access": "false"}) as db:
+        db.execute("set timezone = 'UTC'")
+        told = rows.select(list(keys)).rename_columns(places)
+        db.register("rows", told.append_column("n", numbers))
+        db.register("gone", gone.select(list(keys)).rename_columns(places))
+        left = db.sql(f"select n from rows anti join gone on {same} order by n").to_arrow_table()
+    return rows.take(left["n"])
+
+
+def check_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
+    """Raise InvalidRequest for a key that has no order or equality."""
+    for key in keys:
+        kind = schema.field(key).type
+        if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+            raise InvalidRequest(
+                f"mergeKeys: {key} is {kind}, which cannot be a key; name other columns, or cast it"
+            )
 
 
 def _check_single(db: Any, by: Mapping[str, str], *, shown: bool) -> None:
@@ -116,9 +143,9 @@ def _text(by: Mapping[str, str], values: Sequence[object], *, shown: bool) -> st
     return printed_lines(", ".join(told))
 
 
-def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Any:
-    """A filter that the rows of all changed keys pass; None: nothing is known of them."""
-    found = list[Any]()
+def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Bounds:
+    """Between which values the keys lie that change, where bounds help and none is NULL."""
+    found = dict[str, tuple[pa.Scalar, pa.Scalar]]()
     for name, place in by.items():
         kind = schema.field(name).type
         if not any(is_bounded(kind) for is_bounded in _BOUNDED):
@@ -127,7 +154,5 @@ def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Any:
         low, high, nulls = db.sql(f"select {ends} from net").to_arrow_table().columns
         if nulls[0].as_py():
             continue
-        bounds = (pa.scalar(one[0].as_py(), kind) for one in (low, high))
-        least, most = (pc.scalar(one) for one in bounds)
-        found.append((pc.field(name) >= least) & (pc.field(name) <= most))
-    return reduce(lambda one, other: one & other, found) if found else None
+        found[name] = (pa.scalar(low[0].as_py(), kind), pa.scalar(high[0].as_py(), kind))
+    return found

@@ -18,9 +18,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from typing_extensions import override
 
 from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError
+from joinengine.model.query import CHANGE
 from joinengine.results.merging import Merge, together
 from joinengine.results.showings import Held, still_held
 from joinengine.results.sinks import STAGING, show
@@ -35,9 +38,10 @@ NOTE = "table.json"
 
 
 class TableTarget(Target):
-    """A table to which one query adds files. `query`: its id."""
+    """A table to which one query adds files. `query`: its id; `schema`: of its results."""
 
     query: str
+    schema: pa.Schema
 
     @property
     @abstractmethod
@@ -188,6 +192,13 @@ def name_of(batch: int, query: str, staged: str) -> str:
 def staging_of(target: TableTarget) -> Storage:
     """Where results for a table wait."""
     return target.files.at(f"{STAGING}/{target.query}")
+
+
+def changes_of(target: TableTarget, batches: Held) -> pa.Table:
+    """The staged changes of batches, which stay where they are."""
+    staging, schema = staging_of(target), target.schema.append(pa.field(CHANGE, pa.int64()))
+    contents = (verify(staging, one, "result file") for _, files in batches for one in files)
+    return pa.concat_tables([pq.read_table(pa.BufferReader(one)).cast(schema) for one in contents])
 
 
 def shown(target: TableTarget, batches: Held) -> list[tuple[str, StoredFile]]:

@@ -1,15 +1,21 @@
-"""Changes go into a Delta table by key, exactly once: killed, delayed, repeated, disturbed."""
+"""Changes go into tables by key, exactly once: killed, delayed, repeated, disturbed."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.results.delta_merge import DeltaMergeTarget, check_merge
+from joinengine.results.iceberg import IcebergTarget
+from joinengine.results.iceberg import check_table as check_iceberg
+from joinengine.results.iceberg_catalog import Catalog
+from joinengine.results.iceberg_merge import IcebergMergeTarget
 from joinengine.results.staging import Cutting, staged_files
-from tests.lakes import QUERY, DeltaLake
+from joinengine.results.table_sinks import staging_of
+from tests.lakes import QUERY, DeltaLake, IceLake
 
 ROWS = pa.schema([("a", pa.int64()), ("s", pa.string()), ("V v", pa.int64())])
 CHANGES = ROWS.append(pa.field("_change", pa.int64()))
@@ -19,14 +25,12 @@ class Killed(BaseException):
     """The driver is gone."""
 
 
-class ByKey(DeltaLake):
+class ByKey:
     """A table with keys a and s."""
 
     def prepare(self):
         self.schema = ROWS
-
-    def target(self):
-        return DeltaMergeTarget(self.world, self.place, QUERY, ROWS, keys=("a", "s"))
+        super().prepare()
 
     def cutting(self):
         return Cutting()
@@ -43,10 +47,72 @@ class ByKey(DeltaLake):
         return tuple(files)
 
     def values(self):
-        rows = self.opened().to_pyarrow_table().to_pylist()
+        rows = self.content().to_pylist()
         found = {(row["a"], row["s"]): row["V v"] for row in rows}
         assert len(found) == len(rows)
         return found
+
+
+class DeltaByKey(ByKey, DeltaLake):
+    """Of Delta."""
+
+    def target(self):
+        return DeltaMergeTarget(self.world, self.place, QUERY, ROWS, keys=("a", "s"))
+
+    def content(self):
+        return self.opened().to_pyarrow_table()
+
+    def token(self):
+        return self.opened().transaction_version(QUERY)
+
+    def append(self, key):
+        write_deltalake(self.place, other(key), mode="append")
+
+
+class IceByKey(ByKey, IceLake):
+    """Of Iceberg: in buckets, and with a column that no change has."""
+
+    spec = (("a", BucketTransform(2), "part"), ("s", IdentityTransform(), "s"))
+
+    def create(self):
+        self.schema = ROWS.append(pa.field("more", pa.string()))
+        super().create()
+        self.schema = ROWS
+
+    def target(self):
+        catalog = Catalog("test", self.told)
+        told = self.world, catalog, "shop.sales", QUERY, ROWS
+        found = check_iceberg(catalog, "shop.sales", ROWS)
+        columns, units = zip(*found, strict=True)
+        cutting = Cutting(partition_by=columns, units=units)
+        return IcebergMergeTarget(*told, keys=("a", "s"), cutting=cutting)
+
+    def content(self):
+        return self.opened().scan().to_arrow()
+
+    def token(self):
+        return int(self.opened().properties[f"joinengine.batch.{QUERY}"])
+
+    def commits(self):
+        return self.opened().metadata.last_sequence_number
+
+    def append(self, key):
+        """As a writer without PyIceberg does, which cannot write buckets here."""
+        rows = other(key).append_column("more", pa.array(["kept"]))
+        told = self.world, Catalog("test", self.told), "shop.sales", "q", rows.schema
+        target = IcebergTarget(*told)
+        columns, units = zip(*check_iceberg(target.catalog, "shop.sales", ROWS), strict=True)
+        storage = staging_of(target)
+        storage.make()
+        made = staged_files(storage, f"g1-{key}", Cutting(partition_by=columns, units=units))
+        made.add(rows.to_batches()[0])
+        target.make()
+        target.token()
+        target.commit(((key, tuple(made.close())),))
+
+
+def other(key):
+    return pa.table({"a": [key], "s": ["x"], "V v": [7]}, ROWS)
 
 
 def row(a, value, change, s="x"):
@@ -67,9 +133,9 @@ NETS = [
 STEPS = ["before token", "after token", "before merge", "after merge"]
 
 
-@pytest.fixture
-def lake(tmp_path):
-    return ByKey(tmp_path)
+@pytest.fixture(params=[DeltaByKey, IceByKey], ids=["delta", "iceberg"])
+def lake(request, tmp_path):
+    return request.param(tmp_path)
 
 
 def at_step(monkeypatch, sink, step, action):
@@ -99,7 +165,7 @@ def test_each_batch_is_its_net_and_one_commit(lake):
         version = lake.commits()
         sink.deliver(batch, files, generation)
         assert lake.commits() == version
-        assert DeltaTable(lake.place).transaction_version(QUERY) == batch
+        assert lake.token() == batch
     sink.deliver(9, lake.stage(sink, generation, [row(7, 1, 1), row(7, 1, -1)]), generation)
     assert lake.commits() == version, "nothing has changed"
 
@@ -108,8 +174,10 @@ def test_batches_that_are_gathered_are_one_net(lake):
     sink, generation = lake.sink(every_s=60.0)
     held = lake.held(sink, generation, *BATCHES)
     sink.deliver_held(held, lake.checkpoint, generation, whole=True)
+    before = lake.commits()
     assert lake.values() == NETS[-1]
-    assert lake.commits() == 1
+    sink.deliver_held(held, lake.checkpoint, generation, whole=True)
+    assert lake.commits() == before == 1
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -151,27 +219,57 @@ def test_a_driver_sleeps_at_a_step_while_another_goes_on(lake, step, monkeypatch
     assert lake.values() == NETS[2]
 
 
-def append(lake, key):
-    write_deltalake(lake.place, pa.table({"a": [key], "s": ["x"], "V v": [7]}, ROWS), mode="append")
-
-
 def test_somebody_who_commits_meanwhile_is_seen(lake, monkeypatch):
     """What the net was checked against is what it is applied to."""
     sink, generation = lake.sink()
     sink.deliver(0, lake.stage(sink, generation, BATCHES[0]), generation)
     with monkeypatch.context() as patch:
-        done = at_step(patch, sink, "before merge", lambda: append(lake, 4))
+        done = at_step(patch, sink, "before merge", lambda: lake.append(4))
         sink.deliver(1, lake.stage(sink, generation, BATCHES[1]), generation)
     assert done
     assert lake.values() == NETS[1] | {(4, "x"): 7}
-    done = at_step(monkeypatch, sink, "before merge", lambda: append(lake, 5))
+    done = at_step(monkeypatch, sink, "before merge", lambda: lake.append(5))
     with pytest.raises(JoinEngineError, match="another row of key a = 5, s = 'x' is there already"):
         sink.deliver(2, lake.stage(sink, generation, [row(5, 8, 1), row(6, 1, 1)]), generation)
     assert done
     assert lake.values() == NETS[1] | {(4, "x"): 7, (5, "x"): 7}
 
 
-def test_tables_that_only_grow_and_keys_that_are_none(lake):
+def test_what_no_change_has_stays(tmp_path):
+    """Rows that share a file with one that goes are written anew, with all their columns."""
+    lake = IceByKey(tmp_path)
+    lake.append(1)
+    sink, generation = lake.sink()
+    sink.deliver(0, lake.stage(sink, generation, [row(3, 1, 1), row(5, 1, 1)]), generation)
+    sink.deliver(1, lake.stage(sink, generation, [row(1, 7, -1), row(1, 8, 1)]), generation)
+    assert lake.values() == {(1, "x"): 8, (3, "x"): 1, (5, "x"): 1}
+    lake.append(9)
+    changes = [row(3, 1, -1), row(5, 1, -1), row(5, 2, 1)]
+    sink.deliver(2, lake.stage(sink, generation, changes), generation)
+    kept = {one["a"]: one["more"] for one in lake.content().to_pylist()}
+    assert kept == {1: None, 5: None, 9: "kept"}
+
+
+def test_files_whose_bounds_are_elsewhere_are_not_read(tmp_path, monkeypatch):
+    lake, read = IceByKey(tmp_path), []
+    sink, generation = lake.sink()
+    sink.deliver(0, lake.stage(sink, generation, [row(1, 1, 1), row(2, 1, 1)]), generation)
+    sink.deliver(1, lake.stage(sink, generation, [row(900, 1, 1)], parts=1), generation)
+    real = IcebergMergeTarget._content
+
+    def content(self, task):
+        read.append(task.file.record_count)
+        return real(self, task)
+
+    monkeypatch.setattr(IcebergMergeTarget, "_content", content)
+    changes = [row(900, 1, -1), row(902, 1, 1)]
+    sink.deliver(2, lake.stage(sink, generation, changes), generation)
+    assert read == [1]
+    assert lake.values() == {(1, "x"): 1, (2, "x"): 1, (902, "x"): 1}
+
+
+def test_tables_that_only_grow_and_keys_that_are_none(tmp_path):
+    lake = DeltaByKey(tmp_path)
     lake.target().make()
     with pytest.raises(InvalidRequest, match="mergeKeys: f is double, which cannot be a key"):
         check_merge(lake.place, pa.schema([("f", pa.float64())]), ["f"])

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,10 @@ class Table:
 
     def read(self, near):
         content = table_of([(key[0], v, key[1]) for key, v in self.rows.items()], ROWS)
-        return content if near is None else content.filter(near)
+        for name, (low, high) in near.items():
+            field = pc.field(name)
+            content = content.filter((field >= pc.scalar(low)) & (field <= pc.scalar(high)))
+        return content
 
     def apply(self, changes):
         for row in net_by_key(table_of(changes), KEYS, self.read).to_pylist():

@@ -155,10 +155,41 @@ def test_changes_become_a_table_by_key(spark, tmp_path, monkeypatch):
         "mergeKeys: the results are rows that stay": joined(
             changes=None, select=["id", "left._change"]
         ),
-        "option 'mergeKeys' is only valid with format": joined().format("iceberg"),
+        "option 'mergeKeys' is only valid with format": joined().format("parquet"),
     }.items():
         with pytest.raises(InvalidRequest, match=said):
             writer.start(str(tmp_path / "other"))
+
+
+def test_changes_become_an_iceberg_table_by_key(spark, tmp_path, catalog):
+    rows_of = {"l": {"id": [1, 2, 3], "k": [1, 1, 2]}, "r": {"key": [1, 2], "name": ["a", "b"]}}
+    made = load_catalog("test", **catalog)
+    columns = [("id", pa.int64()), ("k", pa.int64()), ("key", pa.int64()), ("name", pa.string())]
+    made.create_table("shop.byid", pa.schema(columns))
+
+    def run(keys="id"):
+        sides = (parquet_stream(spark, str(tmp_path / name)) for name in "lr")
+        told = {"on": equi("k", "key"), "instances": 2, "changes": "_change"}
+        writer = StreamJoin(*sides, **told).writeStream.format("iceberg")
+        writer = writer.option("checkpointLocation", tmp_path / "c").option("mergeKeys", keys)
+        writer = writer.option("table", "shop.byid").option("catalog", "test")
+        for name, text in catalog.items():
+            writer = writer.option(f"catalog.{name}", text)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return sorted(made.load_table("shop.byid").scan().to_arrow()["id"].to_pylist())
+
+    def add(side, **columns):
+        (tmp_path / side).mkdir(exist_ok=True)
+        count = len([*(tmp_path / side).iterdir()])
+        pq.write_table(pa.table(columns), tmp_path / side / f"{count}.parquet")
+
+    for name, told in rows_of.items():
+        add(name, **told, _change=pa.array([1] * len(next(iter(told.values()))), pa.int8()))
+    assert run() == [1, 2, 3]
+    add("l", id=[2, 4], k=[1, 2], _change=pa.array([-1, 1], pa.int8()))
+    assert run() == [1, 3, 4]
+    with pytest.raises(InvalidRequest, match="mergeKeys: column 'what' does not exist"):
+        run("what")
 
 
 def test_what_cannot_be_is_refused_before_anything_is_there(writer, joined, catalog, tmp_path):

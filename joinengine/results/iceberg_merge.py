@@ -1,0 +1,154 @@
+"""An Iceberg table by key: each batch of changes becomes one snapshot, committed with the token.
+
+The driver reads the staged changes and adds them up by key (joinengine.results.netting). Data files
+that hold a row that goes are replaced by files with their other rows, and the rows that come are
+added. The catalogue refuses the commit if anybody has committed since the handle was read, so the
+table is still what the net was checked against; then the token is read again.
+
+Law: that of joinengine.results.token_sinks. A batch whose net is empty makes no commit: its net is
+empty again if it is delivered twice.
+Cost: the changes of a commit, and one data file of the table at a time, in the memory of the
+driver; each data file that holds a key that changes is read twice, and written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from typing_extensions import override
+
+from joinengine.model.errors import JoinEngineError
+from joinengine.results.iceberg import IcebergTarget, measuring
+from joinengine.results.iceberg_catalog import errors
+from joinengine.results.netting import (
+    DELETE,
+    INSERT,
+    OP,
+    Bounds,
+    KeyConflict,
+    net_by_key,
+    others_than,
+)
+from joinengine.results.showings import Held
+from joinengine.results.staging import Cutting, staged_files
+from joinengine.results.table_sinks import changes_of, shown, staging_of
+from joinengine.results.token_sinks import ShutOut
+from joinengine.world.storage import StoredFile
+
+
+@dataclass
+class IcebergMergeTarget(IcebergTarget):
+    """An Iceberg table to which one query applies changes.
+
+    `schema`: of the rows that the changes bring. `keys`: the columns that no two rows of the table
+    share. `shown`: whether errors tell their values. `cutting`: how its data files are cut.
+    """
+
+    keys: tuple[str, ...] = ()
+    shown: bool = True
+    cutting: Cutting = field(default_factory=Cutting)
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._near: Bounds = {}  # of the keys that change, as they were last read
+
+    @override
+    def commit(self, batches: Held) -> None:
+        newest = batches[-1][0]
+        changes = changes_of(self, batches)
+        try:
+            with self._committing(newest):
+                net = net_by_key(changes, self.keys, self._rows, shown=self.shown)
+                if net.num_rows:
+                    self._merge(net, newest)
+        except KeyConflict as error:
+            raise JoinEngineError(
+                f"iceberg: {self.name} does not take batch {newest}: {error}; nothing of it is "
+                "there"
+            ) from None
+
+    def _rows(self, near: Bounds) -> pa.Table:
+        """The rows of the table within bounds."""
+        self._near = near
+        names = tuple(self.schema.names)
+        return self._found.scan(_within(near), names).to_arrow().select(names)
+
+    def _merge(self, net: pa.Table, newest: int) -> None:
+        """Replace the files that hold rows that go, and add the rows that come."""
+        replaced, files = self._written(net)
+        there = shown(self, ((newest, files),))
+        transaction, update = self._begun(newest)
+        metadata = measuring(transaction.table_metadata)
+        with update.overwrite() if replaced else update.fast_append() as change:
+            for old in replaced:
+                change.delete_data_file(old)
+            for name, stored in there:
+                change.append_data_file(self._data_file(self._found, metadata, name, stored))
+        try:
+            transaction.commit_transaction()
+        except errors().CommitFailedException as error:
+            for name, _ in there:
+                self.files.delete(name)
+            raise ShutOut(
+                f"iceberg: {self.name} refused batch {newest} because of a commit of another "
+                f"writer ({self.catalog.reason(error)}); nothing is lost: start the query again"
+            ) from None
+
+    def _written(self, net: pa.Table) -> tuple[list[Any], tuple[StoredFile, ...]]:
+        """The data files that hold rows that go, and staged files with all rows in their place."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415 # an extra
+
+        gone = net.filter(pc.not_equal(net[OP], INSERT))
+        came = net.filter(pc.not_equal(net[OP], DELETE))
+        whole = schema_to_pyarrow(self._found.schema(), include_field_ids=False)
+        stem = f"g{self._generation}-{self.world.nonce()}"
+        files, replaced = staged_files(staging_of(self), stem, self.cutting), list[Any]()
+        for task in self._found.scan(_within(self._near)).plan_files() if gone.num_rows else ():
+            rows = self._content(task)
+            rest = others_than(rows, gone, self.keys)
+            if rest.num_rows < rows.num_rows:
+                replaced.append(task.file)
+                _add(files, rest.cast(whole))
+        columns = [
+            came[one.name].cast(one.type)
+            if one.name in self.schema.names
+            else pa.nulls(came.num_rows, one.type)
+            for one in whole
+        ]
+        _add(files, pa.table(columns, schema=whole))
+        return replaced, tuple(files.close())
+
+    def _content(self, task: Any) -> pa.Table:
+        """All rows of a data file, but those that position deletes have removed."""
+        from pyiceberg.expressions import AlwaysTrue  # noqa: PLC0415 # an extra
+        from pyiceberg.io.pyarrow import ArrowScan  # noqa: PLC0415 # an extra
+
+        table = self._found
+        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        return scan.to_table(tasks=[task])
+
+
+def _add(files: Any, rows: pa.Table) -> None:
+    for batch in rows.combine_chunks().to_batches():
+        if batch.num_rows:
+            files.add(batch)
+
+
+def _within(near: Bounds) -> Any:
+    """A filter of the package for rows within bounds."""
+    from pyiceberg import expressions  # noqa: PLC0415 # an extra
+
+    parts = [expressions.AlwaysTrue()]
+    for name, bounds in near.items():
+        low, high = (
+            one if isinstance(one, int | str) else one.isoformat()
+            for one in (bound.as_py() for bound in bounds)
+        )
+        parts.append(expressions.GreaterThanOrEqual(name, low))
+        parts.append(expressions.LessThanOrEqual(name, high))
+    return reduce(expressions.And, parts)
