@@ -74,6 +74,7 @@ _KAFKA = ("kafka",)
 _ICEBERG = ("iceberg",)
 _SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", Speed.of, metavar="RATE,LATENCY")
 _MERGE_KEYS = "Columns, separated by commas, by whose values changes are applied to the table."
+# long: one table, which grows by a line with each option
 _LINES = (
     Option("checkpointLocation", TEXT, "The folder for the query's state and progress. Required."),
     Option(

@@ -134,7 +134,7 @@ class _KeyBasedChoice(LayoutChoice):
     @override
     def restore(self, state: dict[str, Any]) -> Layout:
         base = BASES[state["base"]](int(state["instances"]))
-        return KeyBased(base, routing_table.from_json(state["table"]))
+        return KeyBased(base, routing_table.from_columns(state["table"]))
 
     @override
     def resized(self, layout: Layout, instances: int) -> Layout:

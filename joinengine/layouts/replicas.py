@@ -246,7 +246,7 @@ class Ftlb(WithinLimit):
         single = BASES[state["base"]](int(state["instances"]))
         base = Backed(single, np.array(state["roles"], np.uint16))
         incomplete = tuple((instance, word) for instance, word in state.get("incomplete", ()))
-        return KeyBased(base, routing_table.from_json(state["table"]), incomplete)
+        return KeyBased(base, routing_table.from_columns(state["table"]), incomplete)
 
     @override
     def resized(self, layout: Layout, instances: int) -> KeyBased:

@@ -11,7 +11,7 @@ Cost: 2 ns a row to rule out most keys that are not in the table, 20 to 30 ns fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -235,10 +235,8 @@ def to_columns(table: RoutingTable) -> dict[str, list[Any]]:
     }
 
 
-def from_json(found: Iterable[list[object]] | Mapping[str, list[Any]]) -> RoutingTable:
-    """The inverse of `to_columns`, and of `to_json`, which manifests of format 6 have."""
-    if not isinstance(found, Mapping):
-        return RoutingTable(dict(_placement(*row) for row in found))  # type: ignore[arg-type]
+def from_columns(found: Mapping[str, list[Any]]) -> RoutingTable:
+    """The inverse of `to_columns`."""
     hashes, homes = found["whole"]
     at = {home: Placement.whole(home) for home in set(homes)}
     listed = {hash_: at[home] for hash_, home in zip(hashes, homes, strict=True)}

@@ -212,7 +212,7 @@ def _chosen_changed(known: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Ch
     placed = dict(theirs.table.placements)
     for hash_ in plain["gone"]:
         del placed[hash_]
-    placed.update(routing_table.from_json(plain["table"]).placements)
+    placed.update(routing_table.from_columns(plain["table"]).placements)
     return replace(found, layout=replace(ours, table=RoutingTable(placed)))
 
 

@@ -16,12 +16,11 @@ manifest is never taken instead. A manifest of an unknown format is refused, nev
 manifest is committed if it was created while its batch was above the boundary
 (joinengine.state.fence).
 
-Formats: those of 6 are all full; 7 has links. Totals came to 6 later, clock and restorable batch to
-7, and the number stayed: a manifest without them is read as one with zeros, or that is restorable
-itself. Format 8 says where its batch ends in each source, and which wishes were granted. A version
-that does not know that would go on from where Spark's logs end, so it must refuse it. Format 9 says
-which micro-batch of Spark's it holds last: before, batches of a query with a DataFrame among its
-streams had the numbers of Spark's.
+Formats: 7 has links. Clock and restorable batch came to it later, and the number stayed: a manifest
+without them is read as one at time 0, or that is restorable itself. Format 8 says where its batch
+ends in each source, and which wishes were granted. A version that does not know that would go on
+from where Spark's logs end, so it must refuse it. Format 9 says which micro-batch of Spark's it
+holds last: before, batches of a query with a DataFrame had the numbers of Spark's.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from joinengine.world.storage import Storage
 
 FORMAT = 9
 #: Formats that are read.
-READ = (6, 7, 8, FORMAT)
+READ = (7, 8, FORMAT)
 #: A full manifest comes after so many at the latest; sooner if those that tell changes are together
 #: longer than LONGEST times the last full one, so that a start reads little more than it needs.
 FULL_EVERY = 50
@@ -75,14 +74,12 @@ class _Written(NamedTuple):
 
     @property
     def parent(self) -> Link:
-        """Format 6 has nonce and CRC alone."""
-        parent = self.plain["parent"]
-        return Link(*parent) if len(parent) == 3 else Link(self.plain["batch"] - 1, *parent)
+        return Link(*self.plain["parent"])
 
     @property
     def full(self) -> Link:
         """The full manifest of its chain."""
-        full = self.plain.get("full")
+        full = self.plain["full"]
         return self.link if full is None else Link(*full)
 
 
@@ -327,7 +324,7 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         nonce=told["nonce"],
         parent=one.parent,
         restorable=told.get("restorable", NEWEST),
-        totals=Totals.from_json(told.get("totals", {})),
+        totals=Totals.from_json(told["totals"]),
         clock_s=told.get("clock_s", 0.0),
         position=_position_from_json(told.get("position")),
         wishes=_wishes_from_json(told.get("wishes")),

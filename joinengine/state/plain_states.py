@@ -75,15 +75,15 @@ class Names:
 
 
 def runs_of(columns: Sequence[str], rows: Iterable[list[Any]], names: Sequence[str]) -> Runs:
-    """The inverse of `Names.rows`; format 6 has the names themselves as the files of runs."""
+    """The inverse of `Names.rows`."""
     if tuple(columns) != RUN_COLUMNS:
         raise ValueError(f"runs have the columns {', '.join(columns)}")
     found = dict[tuple[str, int], Run]()
     for row in rows:
         file, part, side, *facts, exclusions, excluded = row
-        name = file if isinstance(file, str) else names[file]
         ranges = tuple(map(tuple, exclusions)) if exclusions else ()
-        found[name, part] = Run._make((name, part, _SIDES[side], *facts, ranges, excluded))
+        run = Run._make((names[file], part, _SIDES[side], *facts, ranges, excluded))
+        found[run.ident] = run
     return found
 
 

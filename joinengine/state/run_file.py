@@ -10,8 +10,6 @@ batch, whose metadata says where its runs begin; the directory: for each page wh
 ends, and its CRC-32, then how many there are, and the CRC-32 of all this, in 64-bit integers. The
 first column of a page, `__word`, is the sort order of a run: key hash above u
 (joinengine.model.keys); the others are the columns of the side.
-Older files are still read. In format 3 the directory has no CRCs. Files of formats 1 and 2 are
-Arrow files, each of one side; in format 2 each record batch is a page, in format 1 it is one run.
 
 How some pages are read without the others: by ranges, first the end of the file for the directory,
 then the pages. Each is believed only if its CRC fits; the file's own needs the whole of it.
@@ -22,7 +20,7 @@ Law: what is read equals what was added; nothing is copied when it is read.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,20 +34,12 @@ from joinengine.world.storage import Storage, StoredFile
 
 WORD = "__word"
 RUN_FORMAT = b"joinengine run 4"
-#: The directory has no CRCs.
-_NO_CRCS = b"joinengine run 3"
-#: An Arrow file of one side.
-ONE_SIDE_A_FILE = b"joinengine run 2"
-#: In this format a record batch is one run, and the number of a part is that of its record batch.
-ONE_RUN_A_PAGE = b"joinengine run 1"
-_METADATA_KEY = b"joinengine.format"
 #: In the metadata of a page: (runs + 1,) 64-bit integers, where each run begins, and the end.
 _BOUNDS_KEY = b"joinengine.bounds"
 #: The number of a part is that of its page, times this, plus its place in the page.
 _PARTS = 1 << 20
 #: Head and pages begin at multiples of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
-_ARROW_FILE = b"ARROW1"
 #: In place of the CRC of a page that is never read alone.
 _UNCHECKED = -1
 #: Bytes at the end of a file that are asked for to find its directory, of some 2,700 pages.
@@ -157,16 +147,16 @@ class RunWriter:
 class RunFile:
     """The content of a run file; pages are opened when they are asked for."""
 
-    def __init__(self, found: bytes, reader: Any) -> None:
-        """`found`: the format; `reader`: what gives the record batch of a page; None: unknown."""
-        self.format, self._reader = found, reader
-        self._parts = 1 if found == ONE_RUN_A_PAGE else _PARTS
+    def __init__(self, found: bytes, written: Mapping[int, pa.Buffer] | None) -> None:
+        """`found`: the format; `written`: the streams of pages by their numbers; None: unknown."""
+        self.format, self._written = found, written
         self._pages: dict[int, tuple[Page, list[int]]] = {}
 
     @classmethod
     def of(cls, content: pa.Buffer) -> RunFile:
         """A whole file."""
-        return cls(*_reader_of(content))
+        head = content.slice(0, min(content.size, len(RUN_FORMAT))).to_pybytes()
+        return cls(head, _pages_of(content) if head == RUN_FORMAT else None)
 
     @classmethod
     def fetch(
@@ -191,22 +181,24 @@ class RunFile:
         pages = storage.get_ranges(stored.name, [(start, end) for start, end, _ in wanted])
         if [zlib.crc32(page) for page in pages] != [crc32 for _, _, crc32 in wanted]:
             return None
-        return cls(RUN_FORMAT, _Pages(dict(zip(numbers, pages, strict=True))))
+        return cls(RUN_FORMAT, dict(zip(numbers, pages, strict=True)))
 
     def has(self, part: int) -> bool:
         """Whether the page of a part was read; of a whole file each was."""
-        return not isinstance(self._reader, _Pages) or part // _PARTS in self._reader.pages
+        return self._written is not None and part // _PARTS in self._written
 
     @property
     def is_known(self) -> bool:
         """Whether this version reads the format."""
-        return self._reader is not None
+        return self._written is not None
 
     def page(self, part: int, wanted: pa.Schema | None) -> tuple[Page, int]:
         """The page of a part, and its first row there; `wanted`: as in `RunStore.open`."""
-        number, place = divmod(part, self._parts)
+        number, place = divmod(part, _PARTS)
         if number not in self._pages:
-            batch, told = self._reader.get_batch_with_custom_metadata(number)
+            assert self._written is not None
+            with pa.ipc.open_stream(self._written[number]) as reader:
+                batch, told = reader.read_next_batch_with_custom_metadata()
             schema = pa.schema(list(batch.schema)[1:])
             columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
             columns = columns if wanted is None else _as_wanted(columns, wanted)
@@ -218,22 +210,10 @@ class RunFile:
         return page, starts[place]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pages:
-    """The record batches of pages by their numbers, as an Arrow file gives its own."""
-
-    pages: dict[int, pa.Buffer]
-
-    def get_batch_with_custom_metadata(self, number: int) -> Any:
-        """The record batch of a page, and its metadata."""
-        with pa.ipc.open_stream(self.pages[number]) as reader:
-            return reader.read_next_batch_with_custom_metadata()
-
-
 def _directory_of(tail: pa.Buffer) -> list[tuple[int, int, int]] | None:
     """Start, end and CRC of each page, from the end of a file of format 4.
 
-    None: it is of another format, or not what was written, or begins before `tail`.
+    None: it is not what was written, or begins before `tail`.
     """
     numbers = _int64s(tail)
     n_pages = int(numbers[-2])
@@ -245,31 +225,16 @@ def _directory_of(tail: pa.Buffer) -> list[tuple[int, int, int]] | None:
     return [(start, end, crc32) for start, end, crc32 in directory[:-2].reshape(-1, 3).tolist()]
 
 
-def _whole(content: pa.Buffer, places: Ints) -> _Pages:
-    """All pages of a file; (n, 2) or more: `places` begins with where each begins and ends."""
-    found = places[:, :2].tolist()
-    return _Pages({n: content.slice(start, end - start) for n, (start, end) in enumerate(found)})
+def _pages_of(content: pa.Buffer) -> dict[int, pa.Buffer]:
+    """The streams of all pages of a file, which its own CRC has checked."""
+    numbers = _int64s(content)
+    places = numbers[-2 - 3 * int(numbers[-2]) : -2].reshape(-1, 3)[:, :2].tolist()
+    return {n: content.slice(start, end - start) for n, (start, end) in enumerate(places)}
 
 
 def _int64s(content: pa.Buffer) -> Ints:
     """The whole 64-bit integers at the end of some bytes."""
     return np.frombuffer(content, np.int64, offset=content.size % 8)
-
-
-def _reader_of(content: pa.Buffer) -> tuple[bytes, Any]:
-    """The format of a run file, and what gives its record batches."""
-    head = content.slice(0, min(content.size, len(RUN_FORMAT))).to_pybytes()
-    if head in (RUN_FORMAT, _NO_CRCS):
-        fixed, width = (2, 3) if head == RUN_FORMAT else (1, 2)
-        numbers = _int64s(content)
-        n_pages = int(numbers[-fixed])
-        places = numbers[len(numbers) - fixed - width * n_pages : len(numbers) - fixed]
-        return head, _whole(content, places.reshape(-1, width))
-    if not head.startswith(_ARROW_FILE):
-        return head, None
-    reader = pa.ipc.open_file(content)
-    found = (reader.schema.metadata or {}).get(_METADATA_KEY, b"")
-    return found, reader if found in (ONE_SIDE_A_FILE, ONE_RUN_A_PAGE) else None
 
 
 def _as_wanted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -50,6 +50,11 @@ def page(text):
 
     operators = "| figure of each operator | unit | meaning |"
     text = placed(text, operators, "|---|---|---|", rows, is_counter)
+    sums = ", ".join(f"`{name}`" for name in SUMS if name != "replans")
+    over = "| as in a batch, over the run |"
+    text = re.sub(
+        rf"\| (`input_rows`, )?`output_rows`, .*{re.escape(over)}", rf"| \1{sums} | {over}", text
+    )
     custom = ", ".join(f"`{name}`" for name in CUSTOM)
     return re.sub(r"\| `customMetrics` \|.*", f"| `customMetrics` | | {custom} |", text)
 

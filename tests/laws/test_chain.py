@@ -7,7 +7,6 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from unittest.mock import patch
 
 import pytest
@@ -18,7 +17,6 @@ from joinengine.driver.settings import Settings
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
-from joinengine.routing import table as routing_table
 from joinengine.state import changes, manifests
 from joinengine.state.manifest import Handed
 from joinengine.state.wished import Relayout
@@ -295,45 +293,9 @@ def framed(sides):
 # Formats
 
 
-def with_rows(found):
-    """A routing table as rows."""
-    if found.keys() != {"whole", "others"}:
-        return found
-    return routing_table.to_json(routing_table.from_json(found))
-
-
-def as_format_6(manifest):
-    """As the version before wrote it: names in each run, a row for each key, no links."""
-    told = json.loads(whole(manifest), object_hook=with_rows)
-    del told["full"]
-    told["parent"] = [manifest.parent.nonce, manifest.parent.crc32]
-    for state in told["operators"]:
-        names = [*(file[0] for file in state["files"]), *state.pop("other_names")]
-        for row in chain.from_iterable(state["shelves"].values()):
-            row[0] = names[row[0]]
-    return sealed(told, 6)
-
-
-def test_a_manifest_of_format_6_is_read_as_a_full_one(query):
-    folder, last = query.checkpoint.manifests, query.runner.manifest
-    assert query.layout.table.placements
-    for name in folder.names():
-        folder.delete(name)
-    folder.put(manifests.name_of(4), as_format_6(last))
-    query.restart()
-    assert whole(query.runner.manifest) == whole(last)
-    assert query.runner.manifest.is_full
-    batches = skewed_batches(7)
-    with full_every(50):
-        query.run_tuples(5, *batches[5])
-        query.run_tuples(6, *batches[6])
-    assert query.runner.manifest.chain.links == 2
-    check(query)
-
-
 def test_other_formats_are_refused(query):
     folder = query.checkpoint.manifests
-    for number in (5, manifests.FORMAT + 1):
+    for number in (6, manifests.FORMAT + 1):
         folder.put(manifests.name_of(5), sealed({}, number))
         with pytest.raises(CheckpointMismatch, match=f"format {number}, but this version reads"):
             query.restart()

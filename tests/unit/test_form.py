@@ -16,8 +16,8 @@ LONGEST_FUNCTION, LONGEST_FILE = 60, 400
 MOST_FIELDS, MOST_PARAMETERS = 20, 7
 #: Classes with more fields, with how many at most, and why.
 WIDE = {
-    # The table of options names its fields: a line there sets one here (`Option.setting`).
-    "Settings": 22,
+    # Flat by nature: a line of the table of options names one of its fields (`Option.setting`).
+    "Settings": 30,
 }
 #: Functions with more parameters: users call them, each by its name.
 PROMISED = {"StreamAggregate", "StreamJoin", "asof", "kafka_stream", "parquet_stream"}
