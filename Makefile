@@ -36,9 +36,9 @@ kafka-demo: $(READY)  ## a broker, two topics joined into a third one and a Delt
 	@echo "kafka-demo: messages are sent for a minute; then topics and table are compared with DuckDB"
 	$(BIN)/python -m benchmarks.kafka.demo --out out/kafka-demo
 
-# Two processes have a Spark session, and run also what needs none (tests/conftest.py). Tests wait
-# half their time for programs that they have started, so there is one process more than cores.
-PARALLEL := --numprocesses $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))) --maxprocesses 4
+# Two processes have a Spark session (tests/conftest.py). They wait more than half their time for its
+# tasks, and other tests for programs that they have started: there are two processes more than cores.
+PARALLEL := --numprocesses $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 ))) --maxprocesses 4
 
 test: $(READY)  ## run the tests (about twenty minutes)
 	@echo "test: everything but the slow matrices, on all cores"

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from joinengine.spark.session.archive import use_options
 from joinengine.spark.session.home import VARIABLE, spark_home
 
 # No test measures time: the first example of a process may import what takes half a second. CI
@@ -50,12 +51,13 @@ NO_READERS = "needs the jars of Spark and its connectors"
 #: Where Linux keeps files in memory.
 MEMORY = "/dev/shm"
 
-# A JVM that lives for minutes spends more on optimising than it saves by it. The option also holds
-# for programs that tests start; the user's own options come last and win.
+# A JVM that lives for minutes spends more on optimising than it saves by it. The options also hold
+# for programs that tests start; the user's own options come last and win. Sessions of ours take an
+# archive of classes anyway, but executors and sessions of the user's do not.
 BRIEF = "-XX:TieredStopAtLevel=1"
 options = os.environ.get("JDK_JAVA_OPTIONS", "")
 if BRIEF not in options:
-    os.environ["JDK_JAVA_OPTIONS"] = f"{BRIEF} {options}".strip()
+    os.environ["JDK_JAVA_OPTIONS"] = f"{BRIEF} {use_options()} {options}".strip()
 
 
 def serves_as_tmp(folder):

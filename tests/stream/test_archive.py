@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.conftest import BRIEF
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 #: Prints the options of its JVM that are about archives, and counts rows.
 PROGRAM = """
@@ -37,17 +39,17 @@ def ran(*arguments, **environment):
 
 
 def test_programs_start_with_the_archive_that_was_written(tmp_path):
-    home = {"JOINENGINE_HOME": str(tmp_path)}
+    home = {"JOINENGINE_HOME": str(tmp_path), "JDK_JAVA_OPTIONS": BRIEF}  # and no other archive
     ran("-m", "joinengine", "archive", **home)
     (path,) = (tmp_path / "java").glob("*.jsa")
     assert path.stat().st_size > 50_000_000
     logged = tmp_path / "classes.log"
-    options = f"{os.environ['JDK_JAVA_OPTIONS']} -Xlog:class+load:file={logged}"
-    said = ran("-c", PROGRAM, JDK_JAVA_OPTIONS=options, **home)
+    logging = {"JDK_JAVA_OPTIONS": f"{BRIEF} -Xlog:class+load:file={logged}"}
+    said = ran("-c", PROGRAM, **home | logging)
     found = json.loads(said)  # and nothing else was said
     assert found == {"given": [f"-XX:SharedArchiveFile={path}"], "rows": 3}
     classes = logged.read_text()
     assert "org.apache.spark.sql.SparkSession source: shared objects file (top)" in classes
-    assert "is there already" in ran("-m", "joinengine", "archive", **home)
+    assert "already exists" in ran("-m", "joinengine", "archive", **home)
     ran("-m", "joinengine", "cache", "--clear", **home)
     assert not path.exists()
