@@ -11,7 +11,7 @@ READY := .venv/.ready
 # Tests start some hundred programs, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-full bench-gate bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long papers bench-papers docs dist golden pictures lint types fmt clean
+.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-full bench-gate bench-auto bench-peers bench-kafka bench-nexmark bench-kernels bench-files bench-planners bench-scale bench-workers bench-long papers bench-papers docs dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -93,6 +93,10 @@ bench-kafka: $(READY)  ## topics joined, beside Spark's Kafka source and join (o
 	@tools/ensure-jars spark-kafka >/dev/null
 	@echo "bench-kafka: rows per second flat out, then milliseconds from topic to topic; ten minutes"
 	$(BIN)/python -m benchmarks.kafka --out out/kafka
+
+bench-nexmark: $(READY)  ## q3, q8 and q20 of Nexmark beside Flink's SQL and Pathway (out/bench); QUICK=1: a tenth
+	@echo "bench-nexmark: rows per core-second; Flink and Pathway get environments of their own, once"
+	$(BIN)/python -m benchmarks.nexmark --out out/bench $(if $(QUICK),--quick)
 
 bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a join task of many instances
 	@echo "bench-kernels: rows per second of the array kernels, ms per instance of a join task"

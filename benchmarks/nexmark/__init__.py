@@ -1,0 +1,1 @@
+"""Nexmark's joins beside Flink and Pathway (`make bench-nexmark`)."""

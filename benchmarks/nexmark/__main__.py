@@ -1,0 +1,179 @@
+"""`make bench-nexmark`: q3, q8 and q20 of Nexmark in joinengine, in Flink's SQL and in Pathway.
+
+Each run is a process of its own, on two cores; systems take turns. A run begins when the query is
+handed over, in a process whose session or JVM is up, and ends when all results are written. What is
+compared are rows of the streams for each second of processor time of the process and of all below
+it, which other work on the machine disturbs less than the clock. All results are compared with
+DuckDB's, by count and checksum. A system that cannot run is told with its own words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.keeping import ROOT, append, commit, folder
+from benchmarks.long.sampling import descendants, worked_s
+from benchmarks.nexmark.jobs import QUERIES, Job, expected, found_in, job, recorded, write_csv
+from joinengine.model.texts import in_a_line
+from joinengine.reporting.run_report import made_by
+
+#: System -> the layout, of joinengine; the others have environments of their own.
+OURS = {"joinengine, hash": "hash", "joinengine, auto": "auto"}
+PEERS = ("flink", "pathway")
+MOST_S = 900.0
+console = Console(soft_wrap=True, width=120)
+
+
+class CannotRun(Exception):
+    """A system that is not there or has ended with an error, in its own words."""
+
+
+class Spent(NamedTuple):
+    """Seconds of a run by the clock, and of the processor."""
+
+    clock_s: float
+    core_s: float
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench"))
+@click.option("--repeat", default=3, show_default=True, help="Runs of each system.")
+@click.option("--quick", is_flag=True, help="A tenth of the size, to see that it runs.")
+@click.option("--only", default="", help=f"Only these: {', '.join(QUERIES)}.")
+def main(out: Path, repeat: int, quick: bool, only: str) -> None:
+    """Run the queries one after another; a line for each run, and a table for each query."""
+    path = folder(out, commit()) / "nexmark.jsonl"
+    path.unlink(missing_ok=True)
+    append(path, {"made_by": made_by()})
+    told, wrong = path.with_suffix(".txt").open("w"), list[str]()
+    for query in [name for name in QUERIES if name in only.split(",") or not only]:
+        runs = _measured(query, 0.1 if quick else 1.0, repeat, path)
+        for printed in (console, Console(file=told, width=120)):
+            printed.print(_table(query, runs))
+        told.flush()
+        wrong += [f"{one['query']}, {one['system']}" for one in runs if one.get("valid") is False]
+    console.print(f"figures: {path}, tables: {path.with_suffix('.txt')}")
+    if wrong:
+        raise click.ClickException(f"results differ from DuckDB's: {'; '.join(sorted(set(wrong)))}")
+
+
+def _measured(query: str, size: float, repeat: int, path: Path) -> list[dict[str, Any]]:
+    """The runs of all systems, which take turns; each is in the file as soon as it is over."""
+    stream, found = recorded(query, size), list[dict[str, Any]]()
+    with tempfile.TemporaryDirectory(prefix="joinengine-nexmark-") as passing:
+        plain, headed = Path(passing, "plain"), Path(passing, "headed")
+        write_csv(query, stream, plain, header=False)
+        write_csv(query, stream, headed, header=True)
+        right = expected(query, plain)
+        for number in range(repeat):
+            for system in (*OURS, *PEERS):
+                results = Path(passing, f"{number}-{system}")
+                asked = job(query, size, headed if system == "pathway" else plain, results)
+                run: dict[str, Any] = {"query": query, "system": system, "repeat": number}
+                run["rows"] = sum(stream.rows.values())
+                try:
+                    spent = _ran(system, asked)
+                except CannotRun as error:
+                    run["refused"] = str(error)
+                else:
+                    seen = found_in(query, system, results)
+                    run |= {**spent._asdict(), "results": seen.rows, "valid": seen == right}
+                found.append(run)
+                append(path, run)
+                console.print(
+                    f"{query}, {system}, run {number + 1}: {_words(run)}", highlight=False
+                )
+    return found
+
+
+def _command(system: str, asked: Job) -> Sequence[str]:
+    told = json.dumps(asked._asdict())
+    if system in OURS:
+        return sys.executable, "-m", "benchmarks.nexmark.our_job", told, OURS[system]
+    done = subprocess.run(
+        [ROOT / "tools" / "ensure-peer", system], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise CannotRun(done.stderr.strip().splitlines()[-1])
+    return done.stdout.strip(), str(Path(__file__).with_name(f"{system}_job.py")), told
+
+
+def _ran(system: str, asked: Job) -> Spent:
+    """Run a job; the time from its BEGIN to its END. Raises CannotRun."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            _command(system, asked),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=os.environ | {"PATHWAY_THREADS": "2"},
+        )
+        watchdog = threading.Timer(MOST_S, process.kill)
+        watchdog.start()
+        with process:
+            marks = {mark: spent for mark in ("BEGIN", "END") if (spent := _at(process, mark))}
+            process.communicate("\n")
+        watchdog.cancel()
+        if len(marks) < 2:
+            errors.seek(0)
+            said = [line for line in errors.read().splitlines() if line.strip()]
+            raise CannotRun(in_a_line(said[-1] if said else "it has ended without a word"))
+    begin, end = marks["BEGIN"], marks["END"]
+    return Spent(end.clock_s - begin.clock_s, end.core_s - begin.core_s)
+
+
+def _at(process: subprocess.Popen[str], mark: str) -> Spent | None:
+    """When a process says a mark, and what it has spent by then; None: it has ended before."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == mark:
+            pids = [process.pid, *descendants(process.pid)]
+            return Spent(time.perf_counter(), worked_s(pids))
+    return None
+
+
+def _words(run: Mapping[str, Any]) -> str:
+    if "refused" in run:
+        return f"cannot run: {run['refused']}"
+    valid = "valid" if run["valid"] else "NOT VALID"
+    rate = run["rows"] / run["core_s"]
+    return f"{run['clock_s']:.1f} s, {rate:,.0f} rows per core-second, {valid}"
+
+
+def _table(query: str, runs: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title=f"\n{query}: {runs[0]['rows']:,} rows", box=None, title_justify="left")
+    for head in ("system", "s", "core-s", "rows per core-s", "results", ""):
+        table.add_column(head, justify="left" if head in ("system", "") else "right")
+    for system in dict.fromkeys(run["system"] for run in runs):
+        ours = [run for run in runs if run["system"] == system]
+        good = [run for run in ours if "refused" not in run]
+        if not good:
+            table.add_row(system, "", "", "", "", ours[0]["refused"])
+            continue
+        clock_s, core_s = (median(run[name] for run in good) for name in ("clock_s", "core_s"))
+        valid = all(run["valid"] for run in good)
+        table.add_row(
+            *(system, f"{clock_s:.2f}", f"{core_s:.2f}", f"{runs[0]['rows'] / core_s:,.0f}"),
+            *(f"{good[0]['results']:,}", "valid" if valid else "NOT VALID"),
+            style="" if valid else "red",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()
