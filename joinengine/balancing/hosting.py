@@ -19,12 +19,8 @@ import numpy as np
 
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.shares import NewShares
-from joinengine.balancing.statistics import Floats
-
-
-def has_several(loads: Loads) -> bool:
-    """Whether some task hosts several instances."""
-    return 0 < loads.hosts < loads.n_instances
+from joinengine.balancing.statistics import Floats, Ints
+from joinengine.balancing.workspace import DUST
 
 
 def over_tasks(loads: Loads) -> Loads:
@@ -33,6 +29,7 @@ def over_tasks(loads: Loads) -> Loads:
     What a key pays for several homes at one task is load that cannot be moved: a plan that leaves
     the key alone leaves these homes.
     """
+    assert not len(loads.backups.keys)
     n_tasks, tasks = loads.hosts, loads.tasks
     pairs = loads.keys * n_tasks + tasks[loads.instances]
     distinct, of_fragment, homes = np.unique(pairs, return_inverse=True, return_counts=True)
@@ -44,7 +41,7 @@ def over_tasks(loads: Loads) -> Loads:
         keys=keys,
         instances=instances,
         shares=np.bincount(of_fragment, loads.shares, len(distinct)).astype(float),
-        rest=(np.bincount(tasks, loads.rest, n_tasks) + more).astype(float),
+        rest=loads.at_tasks(loads.rest) + more,
         level=np.zeros(0),
     )
 
@@ -54,32 +51,25 @@ def at_instances(changed: NewShares, loads: Loads) -> NewShares:
 
     Keys that have the same shares at tasks as before are left out.
     """
-    level, found = loads.as_planned(), NewShares()
+    level, tasks, found = loads.as_planned(), loads.tasks, NewShares()
     for key, shares in changed.items():
         ours = loads.keys == key
-        present = dict(
-            zip(loads.instances[ours].tolist(), loads.shares[ours].tolist(), strict=True)
-        )
-        if shares == _by_task(present, loads):
+        homes, parts = loads.instances[ours], loads.shares[ours]
+        wanted = np.bincount([*shares], [*shares.values()], loads.hosts)
+        if np.allclose(wanted, np.bincount(tasks[homes], parts, loads.hosts), atol=DUST):
             continue
-        found[key] = {_home(present, task, loads, level): part for task, part in shares.items()}
-        for home, part in found[key].items():
-            level[home] += part * loads.spread[key] + loads.fixed[key]
+        found[key] = {
+            _home(homes, parts, np.flatnonzero(tasks == task), level): share
+            for task, share in shares.items()
+        }
+        for home, share in found[key].items():
+            level[home] += share * loads.spread[key] + loads.fixed[key]
     return found
 
 
-def _home(present: dict[int, float], task: int, loads: Loads, level: Floats) -> int:
-    """The instance of a task at which a key has most now, or else the emptiest one."""
-    at_task = np.flatnonzero(loads.tasks == task).tolist()
-    held = [one for one in at_task if one in present]
-    if held:
-        return max(held, key=lambda one: present[one])
-    return min(at_task, key=lambda one: float(level[one]))
-
-
-def _by_task(present: dict[int, float], loads: Loads) -> dict[int, float]:
-    found = dict[int, float]()
-    for instance, share in present.items():
-        task = int(loads.tasks[instance])
-        found[task] = found.get(task, 0.0) + share
-    return found
+def _home(homes: Ints, parts: Floats, hosted: Ints, level: Floats) -> int:
+    """Of the instances that a task hosts the one with most of a key, or else the emptiest."""
+    here = np.isin(homes, hosted)
+    if here.any():
+        return int(homes[here][parts[here].argmax()])
+    return int(hosted[level[hosted].argmin()])

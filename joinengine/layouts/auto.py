@@ -22,7 +22,6 @@ import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing.dividing import divide, gather, resting
-from joinengine.balancing.hosting import has_several
 from joinengine.balancing.llfd import ROUNDING
 from joinengine.balancing.loads import Loads, agreeing, alike, expected_life
 from joinengine.balancing.mnrt import plan_mnrt
@@ -144,7 +143,7 @@ class Auto(Dividing):
 
     def _is_due(self, loads: Loads, level: Floats) -> bool:
         """Whether tasks are out of tolerance, and by more than it costs to look for a plan."""
-        tasks = _of_tasks(loads, level)
+        tasks = loads.at_tasks(level) + loads.turn
         above = float(tasks.max() - tasks.mean())
         return self.is_due(tasks) and above > TURN_PART * loads.turn
 
@@ -165,30 +164,32 @@ class Auto(Dividing):
         assert isinstance(layout, KeyBased)
         base, table, recent = layout.base, layout.table, alike(agreeing(history))
         loads = self.gather(base, table, recent)
-        before = loads.per_instance()
-        loads = loads.heavy(LIGHT * float(before.mean()), table)
-        tolerance = self._tolerance(loads, before)
-        counted = Counted(loads, recent[-1], (1 + tolerance) * float(before.mean()))
-        due = self._is_due(loads, before)
-        wanted = self._wanted(layout, history, counted, tolerance if due else None)
+        level = loads.per_instance()
+        loads = loads.heavy(LIGHT * float(level.mean()), table)
+        tolerance = self._tolerance(loads, level)
+        counted = Counted(loads, recent[-1], (1 + tolerance) * float(level.mean()))
+        due, before = self._is_due(loads, level), loads.at_tasks(level)
+        stay, cold = resting(table, loads, history, counted.limit)
+        if due:
+            wanted = self._divided(layout, recent, loads, tolerance, stay)
+        else:
+            wanted = gather(table, loads, counted.limit, cold)
         if wanted.placements == table.placements:
             return None
         cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
 
-        before = _by_task(loads, before)
-
         def plan_of(wanted: RoutingTable) -> tuple[Plan, Floats]:
-            after = _by_task(loads, self.gather(base, wanted, recent).per_instance())
+            after = loads.at_tasks(self.gather(base, wanted, recent).per_instance())
             return plan_to(layout, wanted, cause, (before, after), counted), after
 
         plan, after = plan_of(wanted)
         part = self._affordable(layout, wanted, before, counted)
         if part is not None:
-            smaller, level = plan_of(part)
+            smaller, then = plan_of(part)
             # A part of the changes may do next to nothing for the busiest task.
             half = _rows(smaller) / _rows(plan) / 2
-            if before.max() - level.max() >= half * (before.max() - after.max()):
-                plan, after = smaller, level
+            if before.max() - then.max() >= half * (before.max() - after.max()):
+                plan, after = smaller, then
         if after.max() > before.max() * (1 + ROUNDING):
             return None
         gain = self._gain(before + loads.turn, after + loads.turn, due=due)
@@ -202,39 +203,35 @@ class Auto(Dividing):
         declined = plan_to(layout, table, Cause.DECLINED, (before, after), counted)
         return Plan(layout, declined.reason.at_cost(plan.reason.cost))
 
-    def _wanted(
+    def _divided(
         self,
         layout: KeyBased,
-        history: Sequence[Interval],
-        counted: Counted,
-        tolerance: float | None,
+        recent: Sequence[Interval],
+        loads: Loads,
+        tolerance: float,
+        stay: Sequence[int],
     ) -> RoutingTable:
-        """The table that would be best, whether or not it pays; `tolerance` None: none is due.
+        """The table that would be best, whether or not it pays.
 
         Where tasks host several instances, these are levelled, too, if it costs next to nothing.
         """
-        table, loads, limit = layout.table, counted.loads, counted.limit
-        stay, cold = resting(table, loads, history, limit)
-        if tolerance is None:
-            return gather(table, loads, limit, cold)
-        even = divide(table, loads, tolerance, stay)
-        if not has_several(loads):
+        even = divide(layout.table, loads, tolerance, stay)
+        if not loads.are_hosted:
             return even
-        tables = (divide(table, loads, self.imbalance, stay, by_task=True), even)
-        recent = alike(agreeing(history))
-        levels = (self.gather(layout.base, one, recent).per_instance() for one in tables)
-        few, all_ = (_of_tasks(loads, level) for level in levels)
-        cheap = all_.max() <= EVENNESS * few.max() and all_.sum() <= EVENNESS * few.sum()
-        return even if cheap else tables[0]
+        few = divide(layout.table, loads, self.imbalance, stay, by_task=True)
+        levels = (self.gather(layout.base, one, recent).per_instance() for one in (even, few))
+        wide, narrow = (loads.at_tasks(level) + loads.turn for level in levels)
+        cheap = wide.max() <= EVENNESS * narrow.max() and wide.sum() <= EVENNESS * narrow.sum()
+        return even if cheap else few
 
     def _tolerance(self, loads: Loads, level: Floats) -> float:
         """By what part an instance may be above the mean.
 
         If a task has many instances, that of one is a small part of what the task works.
         """
-        if not 0 < loads.hosts < loads.n_instances:
+        if not loads.are_hosted:
             return self.imbalance
-        of_task = TASK_PART * float(_of_tasks(loads, level).mean())
+        of_task = TASK_PART * float(loads.at_tasks(level).mean() + loads.turn)
         return max(self.imbalance, of_task / max(float(level.mean()), ROUNDING) - 1)
 
     def _gain(self, before: Floats, after: Floats, *, due: bool) -> float:
@@ -303,13 +300,3 @@ def _readers(loads: Loads, moves: Moves) -> int:
 def _listing(table: RoutingTable, loads: Loads) -> float:
     """What it may cost each task to list a first key: next to nothing, unless batches are small."""
     return 0.0 if table.placements else TURN_PART * loads.turn
-
-
-def _by_task(loads: Loads, level: Floats) -> Floats:
-    """(N,) loads of instances -> (T,) those of tasks: a batch waits for the busiest one."""
-    return np.bincount(loads.tasks, level).astype(float)
-
-
-def _of_tasks(loads: Loads, level: Floats) -> Floats:
-    """The same, with what each task works whatever comes: all that there is of a small batch."""
-    return _by_task(loads, level) + loads.turn
