@@ -272,6 +272,11 @@ _OPERATOR = (
         lambda one: one.state.shelves.live_rows(PENDING),
     ),
     _OfOperator(
+        "joinengine_unbacked_keys",
+        "Keys that have no second copy at present, because an instance was lost.",
+        lambda one: None if one.record is None else one.record.lost.unbacked_keys,
+    ),
+    _OfOperator(
         "joinengine_newest_timestamp_seconds",
         "Greatest event time so far, in seconds since the epoch.",
         _newest_s,

@@ -112,6 +112,13 @@ def test_a_scrape_says_what_the_totals_the_record_and_the_state_say(query):
     assert found["joinengine_result_latency_seconds", "0.99"] == record.latency_s(0.99) > 0
 
 
+def test_keys_without_a_second_copy_are_told(query):
+    record = query.records[-1]
+    join = replace(record.joins[0], lost=replace(record.joins[0].lost, unbacked_keys=7))
+    source = replace(source_of(query), record=replace(record, joins=[join, *record.joins[1:]]))
+    assert values(text(source))["joinengine_unbacked_keys", "0"] == 7
+
+
 def in_partitions(source):
     """The same with a topic, in one partition of which messages wait."""
     read = {0: 5.0, 3: time.time() - 60}
@@ -160,7 +167,8 @@ def test_counters_and_state_survive_a_restart(query):
     before = values(text(source_of(query)))
     query.restart()
     after = values(text(replace(source_of(query), record=None)))
-    gone = {"batch_start_timestamp_seconds", "batch_seconds", "result_latency_seconds", "load_skew"}
+    gone = {"batch_start_timestamp_seconds", "batch_seconds", "result_latency_seconds"}
+    gone |= {"load_skew", "unbacked_keys"}
     kept = {key: value for key, value in before.items() if key in after}
     assert kept == after
     lost = {key[0].removeprefix("joinengine_") for key in before.keys() - after.keys()}
