@@ -23,10 +23,10 @@ import click
 from rich.console import Console
 
 from benchmarks.layouts import pairs
+from benchmarks.layouts.ranking import TABLE_WIDTH, draw_ranking, ranking_legend
 from joinengine import session
 from joinengine.lab.commands.pages import write_page
-from joinengine.lab.comparison.pictures import draw_ranking
-from joinengine.lab.comparison.tables import TABLE_WIDTH, ranking_legend, ranking_table
+from joinengine.lab.comparison.tables import ranking_table
 from joinengine.lab.comparison.verdicts import verdict
 from joinengine.lab.queries import Options, Query, find
 from joinengine.lab.queries.named_query import check

@@ -11,8 +11,6 @@ from joinengine.balancing.statistics import skew
 from joinengine.lab.comparison.verdicts import busiest_s, waited_s
 from joinengine.reporting.run_report import received_by_batch
 
-#: Columns of text that the widest table takes.
-TABLE_WIDTH = 110
 #: (title of a column, its field in a report, its format)
 _Columns = tuple[tuple[str, str, str], ...]
 _NAMES: _Columns = (("layout", "layout", "{}"), ("zipf", "zipf", "{:g}"))
@@ -45,8 +43,9 @@ _RANKED: _Columns = (
     ("skew", "later", "{:.2f}"),
     ("valid", "valid", "{}"),
 )
-_LOAD = "rows that the busiest instance received, divided by the mean"
-_SKEW = f"skew: {_LOAD}, in the first batch. later: the same in the second half of the run"
+#: What a load skew is.
+LOAD = "rows that the busiest instance received, divided by the mean"
+_SKEW = f"skew: {LOAD}, in the first batch. later: the same in the second half of the run"
 _BUSY = (
     "busiest s: time that the busiest instance of each batch worked, summed over the batches. "
     "busy: the busiest instance's working time divided by the mean, in the second half of the run"
@@ -82,22 +81,6 @@ def ranking_table(reports: Sequence[dict[str, Any]]) -> Table:
         ours.sort(key=waited_s)
         lines += [_values(report) | {"rank": n} for n, report in enumerate(ours, start=1)]
     return _table(_RANKED, lines)
-
-
-def ranking_legend(work_us: int) -> list[str]:
-    """What the columns of `ranking_table` mean; `work_us`: emulated work for a tuple, or 0."""
-    waited = (
-        f"rows that it received, times {work_us:,} us of emulated work"
-        if work_us
-        else "time that it worked, measured; no work is emulated"
-    )
-    return [
-        f"slowest s: time that batches waited for their slowest instance ({waited}). "
-        "rows/s: measured, Spark's jobs included",
-        "stored: rows held at the end, copies included. sent: rows delivered to instances, to be "
-        "stored or compared. moved: stored rows that moved to another instance",
-        f"skew: {_LOAD}, in the second half of the run",
-    ]
 
 
 def _values(report: dict[str, Any]) -> dict[str, Any]:
