@@ -20,8 +20,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.workers.picture import draw_workers
 from benchmarks.workers.runs import SPARK, beside, cluster, joined, median_s, options
-from joinengine.lab.comparison.pictures import draw_workers
 from joinengine.lab.queries import Options, find
 from joinengine.reporting.run_report import made_by
 

@@ -25,7 +25,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 _COLOURS = ("#1f6fb4", "#d1632c", "#3a9455", "#8757a6", "#b03a54", "#7a6a2f")
-_GREY = "#555555"
+GREY = "#555555"
 _STYLES = ("-", "--", ":", "-.")
 
 
@@ -41,7 +41,7 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
         for instance in range(loads.shape[1]):
             axis.plot(intervals, loads[:, instance], color=colour, alpha=0.45, linewidth=1.1)
         mean = loads.mean(axis=1)
-        axis.plot(intervals, mean, color=_GREY, linestyle="--")
+        axis.plot(intervals, mean, color=GREY, linestyle="--")
         axis.annotate("mean", (intervals[-1], mean[-1]), (4, 0), textcoords="offset points")
         last = report["load_skew"]["received"]["last_half"]
         title = f"{report['layout']}: load skew {skew(loads[0]):.2f} at first, {last:.2f} later"
@@ -50,7 +50,7 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
             title += f", whole run {report['elapsed_s']:.1f} s"
         axis.set_title(title)
         axis.set_xlabel("interval")
-        _plain(axis)
+        plain(axis)
     axes[0][0].set_ylabel("tuples received per instance")
     axes[0][0].set_ylim(bottom=0)
     first = reports[0]
@@ -59,7 +59,7 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
     if first["work_per_tuple_us"]:
         title += f" (emulated work: {first['work_per_tuple_us']:,} us a tuple)"
     figure.suptitle(title)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
@@ -81,50 +81,15 @@ def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
         balance.plot(z, last, label=layout, **style)
     speed.set_ylabel("seconds of the slowest instance" if emulated else "thousand rows/s")
     balance.set_ylabel("received load skew, last half")
-    balance.axhline(1.0, color=_GREY, linestyle="--", linewidth=1)
+    balance.axhline(1.0, color=GREY, linestyle="--", linewidth=1)
     for axis in (speed, balance):
         axis.set_xlabel("Zipf exponent")
         axis.set_ylim(bottom=0)
-        _plain(axis)
+        plain(axis)
     names, columns = speed.get_legend_handles_labels(), 1 + len(layouts) // 7
     figure.legend(*names, loc="outside right upper", frameon=False, fontsize=8, ncols=columns)
     figure.suptitle(f"{reports[0]['query']}, {reports[0]['instances']} instances")
-    _save(figure, path)
-
-
-def draw_workers(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Work done in a second against executors; a panel per kind of work, a line per system.
-
-    `rows`: `work` (what it is for), `system`, whether that is a `layout`, `executors`, and
-    `of_linear`, the part of the summed work over the executors. The dashed line is linear.
-    """
-    kinds = list(dict.fromkeys(row["work"] for row in rows))
-    systems = list(dict.fromkeys(row["system"] for row in rows))
-    layouts = colours_of(row["system"] for row in rows if row["layout"])
-    colours = {system: layouts.get(system, _GREY) for system in systems}
-    size = (5.2 * len(kinds), 3.8)
-    figure, axes = plt.subplots(1, len(kinds), figsize=size, sharey=True, squeeze=False)
-    for axis, kind in zip(axes[0], kinds, strict=True):
-        numbers = sorted({row["executors"] for row in rows})
-        axis.plot(numbers, numbers, color=_GREY, linestyle="--", label="linear")
-        for system in systems:
-            ours = [row for row in rows if row["work"] == kind and row["system"] == system]
-            if not ours:
-                continue
-            # Layouts are all the same on one executor, so only one of them need have run there.
-            if min(row["executors"] for row in ours) > 1:
-                alone = (row for row in rows if row["executors"] == 1 and row["layout"])
-                ours = [*list(alone)[:1], *ours]
-            points = [(row["executors"], row["executors"] * row["of_linear"]) for row in ours]
-            axis.plot(*zip(*points, strict=True), color=colours[system], marker="o", label=system)
-        axis.set_title(f"work per {kind}")
-        axis.set_xlabel("executors of one core")
-        axis.set_xticks(numbers)
-        axis.set_ylim(bottom=0)
-        axis.legend(frameon=False)
-        _plain(axis)
-    axes[0][0].set_ylabel("seconds of work done in a second")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
@@ -145,12 +110,12 @@ def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
     chosen.set_ylabel("I(t) / t")
     chosen.set_yscale("log")
     for axis in (planned, chosen):
-        _plain(axis)
+        plain(axis)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, fontsize=8)
         else:
             axis.set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def colours_of(layouts: Iterable[str]) -> dict[str, str]:
@@ -169,13 +134,15 @@ def _styles_of(layouts: Iterable[str]) -> dict[str, dict[str, str]]:
     }
 
 
-def _plain(axis: Any) -> None:
+def plain(axis: Any) -> None:
+    """Draw no frame, and faint lines across."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(axis="y", color="#dddddd", linewidth=0.7)
     axis.set_axisbelow(True)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture to a file, and forget it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if figure.get_layout_engine() is None:
         figure.tight_layout()
