@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 #: A ratio above it is a loss of speed, if the noise does not explain it.
 LIMIT = 1.10
-#: Fewer rounds have no quartiles that say anything.
-FEWEST = 3
+#: Fewer rounds say too little about the noise: beside much other work, three have agreed by chance.
+FEWEST = 5
 
 
 class Compared(NamedTuple):

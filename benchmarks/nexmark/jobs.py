@@ -136,7 +136,7 @@ def found_in(query: str, system: str, out: Path) -> Checksum:
     with duckdb.connect(":memory:") as db:
         match system:
             case "flink":
-                files = f"read_csv('{out}/*', header=false, columns={_typed(columns)})"
+                files = f"read_csv('{out}/part-*', header=false, columns={_typed(columns)})"
             case "pathway":
                 more = columns | {"time": "int", "diff": "int"}
                 files = f"read_csv('{out}/*.csv', header=true, columns={_typed(more)})"

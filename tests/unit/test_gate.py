@@ -46,10 +46,10 @@ def test_a_load_that_drifts_is_in_both_versions_of_a_round():
 
 def test_measures_of_one_version_alone_are_left_out_and_too_few_rounds_are_none():
     one = {"sort": 1.0, "new": 1.0}
-    found = {"now": [one] * 3, "base": [{"sort": 1.0, "gone": 2.0}] * 3}
+    found = {"now": [one] * 5, "base": [{"sort": 1.0, "gone": 2.0}] * 5}
     assert [told.measure for told in gate.verdicts(found)] == ["sort"]
-    with pytest.raises(ClickException, match=r"2 rounds .* needs 3"):
-        gate.verdicts({"now": [one] * 2, "base": [one] * 2})
+    with pytest.raises(ClickException, match=r"4 rounds .* needs 5"):
+        gate.verdicts({"now": [one] * 4, "base": [one] * 4})
 
 
 @pytest.fixture
@@ -92,14 +92,15 @@ def test_versions_take_turns_and_a_slower_one_fails(repository, tmp_path, monkey
 
     monkeypatch.setattr(gate, "_seconds", seconds)
     out = tmp_path / "out"
-    arguments = ["--out", str(out), "--rounds", "3"]
+    arguments = ["--out", str(out), "--rounds", "5"]
     told = CliRunner().invoke(gate.main, arguments)
-    assert asked == ["one", "two", "two", "one", "one", "two"]
+    assert asked == ["one", "two", "two", "one"] * 2 + ["one", "two"]
     assert told.exit_code == 1
     assert told.output.splitlines()[-1].endswith("and the noise: sort")
     here = keeping.folder(out, keeping.commit(tmp_path))
     rounds = [line for line in keeping.lines(here / "gate.jsonl") if "round" in line]
-    assert [line["version"] for line in rounds] == ["base", "now", "now", "base", "base", "now"]
+    turns = ["base", "now", "now", "base"] * 2 + ["base", "now"]
+    assert [line["version"] for line in rounds] == turns
     assert "SLOWER" in (here / "gate.txt").read_text()
     assert repository("worktree", "list").count("\n") == 0, "the base's tree is gone"
     monkeypatch.setattr(gate, "_seconds", lambda _: {"sort": 1.0})
