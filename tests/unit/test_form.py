@@ -14,11 +14,6 @@ FILES = sorted(
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 400
 MOST_FIELDS, MOST_PARAMETERS = 20, 7
-#: Classes with more fields, with how many at most, and why.
-WIDE = {
-    # Flat by nature: a line of the table of options names one of its fields (`Option.setting`).
-    "Settings": 30,
-}
 #: Functions with more parameters: users call them, each by its name.
 PROMISED = {"StreamAggregate", "StreamJoin", "asof", "kafka_stream", "parquet_stream"}
 #: A comment that begins like this, in a file or a function, says why it is longer.
@@ -120,7 +115,7 @@ def greedy(tree):
 def test_widths():
     trees = [ast.parse(path.read_text()) for path in (ROOT / "joinengine").rglob("*.py")]
     found = {one for tree in trees for one in wide(tree)}
-    assert {(name, count) for name, count in found if count > WIDE.get(name, MOST_FIELDS)} == set()
+    assert {(name, count) for name, count in found if count > MOST_FIELDS} == set()
     assert {name for tree in trees for name in greedy(tree)} == PROMISED
 
 
