@@ -23,6 +23,11 @@ from joinengine.balancing.statistics import Floats, Ints
 from joinengine.balancing.workspace import DUST
 
 
+def has_several(loads: Loads) -> bool:
+    """Whether some task hosts several instances."""
+    return 0 < loads.hosts < loads.n_instances
+
+
 def over_tasks(loads: Loads) -> Loads:
     """The loads of T tasks, as if each was one instance; there must be no backups.
 

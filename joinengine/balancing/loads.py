@@ -122,11 +122,6 @@ class Loads:
         """(N,) the task that hosts each instance; those of one work one after another."""
         return np.arange(self.n_instances) % (self.hosts or self.n_instances)
 
-    @property
-    def are_hosted(self) -> bool:
-        """Whether some task hosts several instances."""
-        return 0 < self.hosts < self.n_instances
-
     def at_tasks(self, level: Floats) -> Floats:
         """(N,) loads of instances -> (T,) those of tasks; a batch waits for the busiest one."""
         return np.bincount(self.tasks, level).astype(float)

@@ -22,6 +22,7 @@ import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing.dividing import divide, gather, resting
+from joinengine.balancing.hosting import has_several
 from joinengine.balancing.llfd import ROUNDING
 from joinengine.balancing.loads import Loads, agreeing, alike, expected_life
 from joinengine.balancing.mnrt import plan_mnrt
@@ -216,7 +217,7 @@ class Auto(Dividing):
         Where tasks host several instances, these are levelled, too, if it costs next to nothing.
         """
         even = divide(layout.table, loads, tolerance, stay)
-        if not loads.are_hosted:
+        if not has_several(loads):
             return even
         few = divide(layout.table, loads, self.imbalance, stay, by_task=True)
         levels = (self.gather(layout.base, one, recent).per_instance() for one in (even, few))
@@ -229,7 +230,7 @@ class Auto(Dividing):
 
         If a task has many instances, that of one is a small part of what the task works.
         """
-        if not loads.are_hosted:
+        if not has_several(loads):
             return self.imbalance
         of_task = TASK_PART * float(loads.at_tasks(level).mean() + loads.turn)
         return max(self.imbalance, of_task / max(float(level.mean()), ROUNDING) - 1)

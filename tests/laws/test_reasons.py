@@ -88,7 +88,10 @@ def balances(name, before, after, history):
     """(skew, or greatest where all are alike) that a planner sees and expects."""
     if name in PLANNED:
         gather = CHOICES[name].gather
-        levels = [gather(one.base, one.table, history).per_instance() for one in (before, after)]
+        loads = [gather(one.base, one.table, history) for one in (before, after)]
+        levels = [one.per_instance() for one in loads]
+        if name == "auto":  # which judges tasks
+            levels = [one.at_tasks(level) for one, level in zip(loads, levels, strict=True)]
         return [skew(level) for level in levels]
     if name in SHAPED:
         return None

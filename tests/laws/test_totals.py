@@ -198,28 +198,6 @@ def test_a_skipped_file_counts():
     assert added(added(Totals(), record), record).skipped_files == 2
 
 
-def test_a_manifest_without_totals_counts_from_zero():
-    """One that an earlier version has written; the format's number is the same."""
-    query = start("hash")
-    for number in (0, 1):
-        query.run_tuples(number, *BATCHES[number])
-    around = manifests._around
-    with patch.object(manifests, "_around", lambda m: without(around(m), "totals")):
-        query.run_tuples(2, *BATCHES[2])
-    query.restart()
-    assert query.runner.manifest.totals == Totals()
-    assert query.runner.manifest.batch == 2
-    query.run_tuples(3, *BATCHES[3])
-    query.restart()
-    totals = query.runner.manifest.totals
-    assert totals == added(Totals(), query.records[-1])
-    assert totals.batches == 1
-
-
-def without(plain, name):
-    return {key: value for key, value in plain.items() if key != name}
-
-
 def test_totals_as_plain_values():
     ours = Totals(3, 5, 7, 1, ({"late_rows": 2, "busy_s": 0.1 + 0.2}, {}))
     plain = json.loads(json.dumps(ours.to_json()))
