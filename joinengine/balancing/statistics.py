@@ -14,6 +14,7 @@ the newest interval knows the state of every key that a planner may move (`count
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+#: One of so many instances that should have received n tuples has received n + 3 sqrt(n) by chance
+#: in one interval of a hundred. Of more of them one has more, as often.
+NOISE_SIGMAS, NOISE_AMONG = 3.0, 8
 #: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
 #: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
@@ -177,6 +181,12 @@ def skew(loads: Floats | Ints) -> float:
     """
     total = float(np.sum(loads))
     return float(np.max(loads)) * len(loads) / total if total else 1.0
+
+
+def noise(load: float, among: int = NOISE_AMONG) -> float:
+    """By how much the greatest of so many loads may differ from the expected one by chance."""
+    sigmas = math.sqrt(NOISE_SIGMAS**2 + 2 * math.log(max(among / NOISE_AMONG, 1.0)))
+    return sigmas * math.sqrt(load)
 
 
 def is_small(interval: Interval) -> bool:

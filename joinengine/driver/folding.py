@@ -14,7 +14,6 @@ import numpy as np
 from joinengine.balancing.costs import Amounts, Costs
 from joinengine.balancing.statistics import Interval, KeyCounts, Prices, summarise, weighed
 from joinengine.layouts.copies import Refill
-from joinengine.layouts.key_based import KeyBased
 from joinengine.state.operator_state import (
     STATE,
     OperatorState,
@@ -113,5 +112,4 @@ def interval_of(
     found = summarise(keys, work.stored, held, layout.table, tasks, copies)._replace(whole=whole)
     if prices is None:
         return found
-    base = layout.base if isinstance(layout, KeyBased) else None
-    return weighed(found, keys, layout.table, base, done, prices)
+    return weighed(found, keys, layout.table, layout.base_function, done, prices)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from joinengine.balancing.statistics import Floats, Interval
-from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.layout import Layout
 from joinengine.model.keys import PAIR, U_ONE, Mode, Placement, Side
 from joinengine.wire.reports import OperatorReport, work_of
@@ -84,7 +83,7 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
     }
     total = _total(layout, (work.stored - work.backed).astype(float), placed, copies, brought)
     loads = work.received.sum(axis=0).astype(float)
-    base = layout.base if isinstance(layout, KeyBased) and interval is not None else None
+    base = layout.base_function if interval is not None else None
 
     def told(hash_: int) -> HotKey:
         rows, placement, saved = brought[hash_], layout.place(hash_), None
@@ -117,7 +116,7 @@ def _held(hash_: int, interval: Interval | None) -> float | None:
 
 def _placed(layout: Layout, hashes: Iterable[int]) -> dict[int, Placement | None]:
     """The placements of keys, without those of a base function, whose tuples have one home each."""
-    if not isinstance(layout, KeyBased):
+    if layout.base_function is None:
         return {hash_: layout.place(hash_) for hash_ in hashes}
     listed = layout.table.placements
     return {hash_: listed[hash_] for hash_ in hashes if hash_ in listed}

@@ -20,7 +20,6 @@ from joinengine.balancing.statistics import Interval
 from joinengine.driver.layout_fit import Naming, fitted
 from joinengine.layouts import Chosen
 from joinengine.layouts.changing import Occasion, change, plan_between
-from joinengine.layouts.key_based import asked_of
 from joinengine.layouts.layout import LayoutChoice, Plan
 from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
@@ -175,7 +174,7 @@ def _grown(
     if grown.instances > MAX_INSTANCES:
         return None
     plan = plan_between(newest.layout, grown, Occasion(Cause.CAPACITY, held, history))
-    return Chosen(newest.choice, grown, asked_of(grown)), plan
+    return Chosen(newest.choice, grown, grown.wanted), plan
 
 
 def _take(

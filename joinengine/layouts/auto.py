@@ -28,10 +28,10 @@ from joinengine.balancing.loads import Loads, agreeing, alike, expected_life
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.reasons import Cause, Counted, rows_of
 from joinengine.balancing.shares import NewShares
-from joinengine.balancing.statistics import Floats, Interval
+from joinengine.balancing.statistics import Floats, Interval, noise
 from joinengine.layouts import keyless
 from joinengine.layouts.biclique import Biclique
-from joinengine.layouts.key_based import Dividing, KeyBased, noise, plan_to
+from joinengine.layouts.key_based import Dividing, KeyBased, plan_to
 from joinengine.layouts.layout import Layout, Plan, without_keys
 from joinengine.layouts.layout_settings import setting
 from joinengine.layouts.matrix import Grid

@@ -10,7 +10,6 @@ only if it pays, so that a balanced stream does not re-plan back and forth.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
 from joinengine.balancing.shares import NewShares, build_table
-from joinengine.balancing.statistics import Floats, Interval, is_small
+from joinengine.balancing.statistics import Floats, Interval, is_small, noise
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.layouts.layout_settings import setting
@@ -37,16 +36,6 @@ from joinengine.routing import table as routing_table
 from joinengine.routing.base_functions import BASES, Backed, Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable, TableRouter
-
-#: One of so many instances that should have received n tuples has received n + 3 sqrt(n) by chance
-#: in one interval of a hundred. Of more of them one has more, as often.
-NOISE_SIGMAS, NOISE_AMONG = 3.0, 8
-
-
-def noise(load: float, among: int = NOISE_AMONG) -> float:
-    """By how much the greatest of so many loads may differ from the expected one by chance."""
-    sigmas = math.sqrt(NOISE_SIGMAS**2 + 2 * math.log(max(among / NOISE_AMONG, 1.0)))
-    return sigmas * math.sqrt(load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +54,21 @@ class KeyBased(Layout):
     @override
     def instances(self) -> int:
         return self.base.instances
+
+    @property
+    @override
+    def base_function(self) -> Base:
+        return self.base
+
+    @override
+    def listing(self, table: RoutingTable) -> KeyBased:
+        return replace(self, table=table)
+
+    @property
+    @override
+    def wanted(self) -> int:
+        """Without standbys."""
+        return self.base.single.instances if isinstance(self.base, Backed) else self.instances
 
     @override
     def router(self) -> TableRouter:
@@ -97,12 +101,6 @@ class KeyBased(Layout):
         if self.incomplete:
             state["incomplete"] = [list(one) for one in self.incomplete]
         return state
-
-
-def asked_of(layout: Layout) -> int:
-    """For how many instances a layout was asked; those that it has may include standbys."""
-    base = layout.base if isinstance(layout, KeyBased) else None
-    return base.single.instances if isinstance(base, Backed) else layout.instances
 
 
 @dataclass(frozen=True)

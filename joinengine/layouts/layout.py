@@ -26,6 +26,7 @@ from joinengine.layouts.layout_settings import changed_settings, check_settings
 from joinengine.model.conditions import Band, Condition, Theta, meets_at_homes
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Placement, Side
+from joinengine.routing.base_functions import Base
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
@@ -95,6 +96,20 @@ class Layout(Protocol):
     @abstractmethod
     def copies(self, side: Side) -> int:
         """How many instances store each tuple of a side, if the layout does not place by key."""
+
+    @property
+    def base_function(self) -> Base | None:
+        """What gives keys their base homes; None: the layout does not place by key."""
+        return None
+
+    def listing(self, table: RoutingTable) -> Layout:
+        """The same with another routing table; itself, if it does not place by key."""
+        return self
+
+    @property
+    def wanted(self) -> int:
+        """For how many instances it was asked; those that it has may include standbys."""
+        return self.instances
 
     @property
     def copied(self) -> Copies | None:

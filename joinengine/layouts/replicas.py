@@ -33,9 +33,9 @@ from joinengine.balancing.backup_levels import Levels, wanted_backups, with_back
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.loads import Backups, Loads, gather_loads
 from joinengine.balancing.shares import NewShares
-from joinengine.balancing.statistics import Floats, Interval
+from joinengine.balancing.statistics import Floats, Interval, noise
 from joinengine.layouts import backup_spread as spreads
-from joinengine.layouts.key_based import KeyBased, WithinLimit, noise
+from joinengine.layouts.key_based import KeyBased, WithinLimit
 from joinengine.layouts.layout import Layout, LayoutChoice
 from joinengine.layouts.layout_settings import setting
 from joinengine.layouts.service_levels import Level, most_backups, read_levels

@@ -17,7 +17,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from joinengine.layouts import Chosen
 from joinengine.layouts.copies import Refill
-from joinengine.layouts.key_based import KeyBased
 from joinengine.routing import table as routing_table
 from joinengine.routing.table import RoutingTable
 from joinengine.state.operator_state import Layouts, OperatorState, Runs, Shelves
@@ -189,12 +188,12 @@ def _chosen_change(known: Mapping[str, Chosen], one: Chosen) -> dict[str, Any]:
         if _alike(one, other):
             return {"same": part}
     ours, theirs = one.layout, known["newest"].layout
-    if not (isinstance(ours, KeyBased) and isinstance(theirs, KeyBased)):
+    if ours.base_function is None or theirs.base_function is None:
         return one.to_json()
     placed = ours.table.placements
     new = _new(theirs.table.placements, placed)
     return {
-        **replace(one, layout=replace(ours, table=RoutingTable())).to_json(),
+        **replace(one, layout=ours.listing(RoutingTable())).to_json(),
         "of": "newest",
         "gone": [hash_ for hash_ in theirs.table.placements if hash_ not in placed],
         "table": routing_table.to_columns(RoutingTable(new)),
@@ -208,12 +207,11 @@ def _chosen_changed(known: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Ch
     if "of" not in plain:
         return found
     ours, theirs = found.layout, known[plain["of"]].layout
-    assert isinstance(ours, KeyBased) and isinstance(theirs, KeyBased)
     placed = dict(theirs.table.placements)
     for hash_ in plain["gone"]:
         del placed[hash_]
     placed.update(routing_table.from_columns(plain["table"]).placements)
-    return replace(found, layout=replace(ours, table=RoutingTable(placed)))
+    return replace(found, layout=ours.listing(RoutingTable(placed)))
 
 
 def _alike(one: Chosen, other: Chosen) -> bool:
@@ -225,4 +223,6 @@ def _alike(one: Chosen, other: Chosen) -> bool:
     ours, theirs = one.layout, other.layout
     if ours is theirs:
         return True
-    return ours == theirs if isinstance(ours, KeyBased) else ours.to_json() == theirs.to_json()
+    if ours.base_function is not None:
+        return ours == theirs
+    return ours.to_json() == theirs.to_json()

@@ -13,7 +13,7 @@ from tests.laws.cases import STEADY
 @pytest.fixture(autouse=True)
 def no_noise_allowance(monkeypatch):
     """Planners act on small counts: no allowance for noise, and none is too small to be told."""
-    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+    monkeypatch.setattr("joinengine.balancing.statistics.NOISE_SIGMAS", 0.0)
     monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", 0)
     monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", 0)
     monkeypatch.setattr("joinengine.layouts.auto.TURN_PART", 0.0)

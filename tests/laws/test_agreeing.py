@@ -10,9 +10,9 @@ import pytest
 
 from joinengine.balancing import statistics
 from joinengine.balancing.loads import agreeing, alike
-from joinengine.balancing.statistics import Interval
-from joinengine.layouts import LAYOUTS, Mnrt, key_based
-from joinengine.layouts.key_based import KeyBased, noise
+from joinengine.balancing.statistics import Interval, noise
+from joinengine.layouts import LAYOUTS, Mnrt
+from joinengine.layouts.key_based import KeyBased
 
 
 def interval_of(counts, instances=4):
@@ -146,7 +146,7 @@ def test_a_planner_gets_intervals_that_tell_as_many_keys(monkeypatch):
 
 @pytest.mark.parametrize("among", [8, 64, 512, 4096])
 def test_of_any_number_of_even_loads_one_seems_too_great_in_a_hundred_intervals(among, monkeypatch):
-    monkeypatch.setattr(key_based, "NOISE_SIGMAS", 3.0)
+    monkeypatch.setattr(statistics, "NOISE_SIGMAS", 3.0)
     rng, mean = np.random.default_rng(among), 400
     greatest = rng.poisson(mean, (1000, among)).max(axis=1)
     assert 0.002 < (greatest > mean + noise(mean, among)).mean() < 0.025
@@ -154,7 +154,7 @@ def test_of_any_number_of_even_loads_one_seems_too_great_in_a_hundred_intervals(
 
 def test_many_instances_are_seldom_planned_for_chance(monkeypatch):
     """Of a steady stream an instance gets 117 tuples a batch; few keys are told each time."""
-    monkeypatch.setattr(key_based, "NOISE_SIGMAS", 3.0)
+    monkeypatch.setattr(statistics, "NOISE_SIGMAS", 3.0)
     monkeypatch.setattr(statistics, "FEW_TUPLES", 4000)
     monkeypatch.setattr(statistics, "FEW_PAIRS", 80_000)
     choice, rng, n, plans = Mnrt(), np.random.default_rng(0), 512, []

@@ -178,8 +178,8 @@ def test_the_engine_reaches_no_spark():
 #: Modules that are layouts. Who runs queries asks a layout, whichever it is, by its protocol.
 LAYOUT_MODULES = {
     f"joinengine.layouts.{name}"
-    for name in ("auto", "biclique", "choices", "keyless", "matrix", "replicas", "shuffle")
-} | {"joinengine.layouts.whole_keys"}
+    for name in ("auto", "biclique", "choices", "key_based", "keyless", "matrix", "replicas")
+} | {"joinengine.layouts.shuffle", "joinengine.layouts.whole_keys"}
 
 
 def test_no_layout_is_known_by_name():

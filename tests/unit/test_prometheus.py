@@ -60,7 +60,7 @@ def start(world):
 @pytest.fixture(scope="module")
 def query():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+        patch.setattr("joinengine.balancing.statistics.NOISE_SIGMAS", 0.0)
         found = start(MemoryWorld())
         for number, (left, right) in enumerate(batches()):
             found.run_tuples(number, left, right)

@@ -81,7 +81,8 @@ def functions_of(kind):
 
 #: Members that say that there is nothing, or what a class is called, unless it says otherwise.
 OPTIONAL = {
-    *("Layout.copied", "Shelf.reduced"),
+    *("Layout.base_function", "Layout.copied", "Layout.listing", "Layout.wanted"),
+    "Shelf.reduced",
     *("Operator.is_changelog", "Operator.kind", "Operator.until_us"),
     *("Query.conclude", "Query.part"),
 }
