@@ -34,25 +34,26 @@ OWN = (
     (
         "left",
         "FOLDER",
-        "Left side, instead of QUERY: a folder or URL of your own Parquet files; `run` also takes "
-        "kafka:TOPIC.",
+        "Left side, instead of QUERY: a folder or URL of your own Parquet files; `run` and "
+        "`compare` also take kafka:TOPIC.",
     ),
-    ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files; or kafka:TOPIC."),
+    ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files, or kafka:TOPIC."),
     ("left-schema", "DDL", "Columns of the messages of kafka:TOPIC: id bigint, at timestamp."),
     ("right-schema", "DDL", "The same of the right side."),
     ("on", "A=B,..", "Key columns as left=right. A name alone means that both sides have it."),
     (
         "asof",
         "LT,RT",
-        "Match each left row with the one right row that is nearest in time, of the keys of --on.",
+        "Match each left row with one right row of the keys of --on: the last before it in time.",
     ),
     (
         "direction",
         "DIRECTION",
-        "--asof: backward, forward or nearest: where that row may be. [default: backward]",
+        "--asof: the last right row before (backward), the first after, or the nearest. [default: "
+        "backward]",
     ),
-    ("tolerance", "D", "--asof: a right row further away than D is none."),
-    ("strict", None, "--asof: a right row of the same time is none."),
+    ("tolerance", "D", "--asof: right rows further away than D do not match."),
+    ("strict", None, "--asof: right rows of the same time do not match."),
     (
         "floats",
         "KIND",

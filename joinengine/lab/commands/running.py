@@ -127,9 +127,9 @@ def run(
 ) -> None:
     """Run QUERY on a generated, skewed stream, or join two folders of your own.
 
-    QUERY is eq5, bnci, q5, asof, latest, topk, stock, first-story, naive-bayes, decision-tree,
-    nexmark-q3, nexmark-q8, nexmark-q9-join, nexmark-q20, nexmark-q23 or skewed-join; `joinengine
-    queries` says what each computes.
+    QUERY is eq5, bnci, q5, asof, latest, changes, topk, stock, first-story, naive-bayes,
+    decision-tree, nexmark-q3, nexmark-q8, nexmark-q9-join, nexmark-q20, nexmark-q23 or skewed-join;
+    `joinengine queries` says what each computes.
     """
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
