@@ -71,10 +71,18 @@ def exact(told):
     return float(told) if told.replace(".", "", 1).isdigit() else told
 
 
+def _sums(made):
+    """What the page adds up itself."""
+    return {
+        "stored": sum(made["stored_per_instance"]),
+        "sent": sum(made["received_per_instance"]),
+    }
+
+
 def test_the_table_has_the_figures_of_the_reports(comparison):
     with comparison(RUNS) as tab:
         assert column(tab, "rank") == ["1", "2", "3"]
-        by_layout = {made["layout"]: _values(made) for made in RUNS}
+        by_layout = {made["layout"]: _values(made) | _sums(made) for made in RUNS}
         for place, layout in enumerate(column(tab, "layout")):
             for field, ours in FIELDS.items():
                 told = exact(column(tab, field)[place])
