@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from typing_extensions import override
@@ -54,6 +54,28 @@ EVENNESS = 1.05
 LIGHT = 0.01
 #: So no key is counted that has less than one in so many of an instance's tuples, pairs or results.
 HEAVY = 128
+
+
+class _Seen(NamedTuple):
+    """What a plan is made of and judged by.
+
+    `recent`: of the history what agrees with the newest interval. `before`: (T,) the loads of
+    tasks. `tolerance`: by what part an instance may be above the mean. `due`: whether loads are out
+    of tolerance.
+    """
+
+    layout: KeyBased
+    history: Sequence[Interval]
+    recent: Sequence[Interval]
+    counted: Counted
+    before: Floats
+    tolerance: float
+    due: bool
+
+    @property
+    def loads(self) -> Loads:
+        """Without those that are too light to be moved."""
+        return self.counted.loads
 
 
 @dataclass(frozen=True)
@@ -163,28 +185,58 @@ class Auto(Dividing):
         if isinstance(layout, Grid | Biclique):
             return keyless.plan(layout, history, len(history) / max(self.payback, ROUNDING))
         assert isinstance(layout, KeyBased)
-        base, table, recent = layout.base, layout.table, alike(agreeing(history))
-        loads = self.gather(base, table, recent)
+        seen = self._seen(layout, history)
+        stay, cold = resting(layout.table, seen.loads, history, seen.counted.limit)
+        if seen.due:
+            tables = self._divided(seen, stay)
+        else:
+            tables = [gather(layout.table, seen.loads, seen.counted.limit, cold)]
+        declined = None
+        for wanted in tables:
+            if wanted.placements != layout.table.placements:
+                plan, pays = self._judged(seen, wanted)
+                if pays:
+                    return plan
+                declined = declined or plan
+        return declined
+
+    def _seen(self, layout: KeyBased, history: Sequence[Interval]) -> _Seen:
+        """The loads under the layout, and whether a plan is due."""
+        recent = alike(agreeing(history))
+        loads = self.gather(layout.base, layout.table, recent)
         level = loads.per_instance()
-        loads = loads.heavy(LIGHT * float(level.mean()), table)
+        loads = loads.heavy(LIGHT * float(level.mean()), layout.table)
         tolerance = self._tolerance(loads, level)
         counted = Counted(loads, recent[-1], (1 + tolerance) * float(level.mean()))
-        due, before = self._is_due(loads, level), loads.at_tasks(level)
-        stay, cold = resting(table, loads, history, counted.limit)
-        if due:
-            wanted = self._divided(layout, recent, loads, tolerance, stay)
-        else:
-            wanted = gather(table, loads, counted.limit, cold)
-        if wanted.placements == table.placements:
-            return None
-        cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
+        before, due = loads.at_tasks(level), self._is_due(loads, level)
+        return _Seen(layout, history, recent, counted, before, tolerance, due=due)
+
+    def _divided(self, seen: _Seen, stay: Sequence[int]) -> list[RoutingTable]:
+        """The tables that would be best, whether or not they pay, best first.
+
+        Where tasks host several instances, these are levelled, too, if it costs next to nothing;
+        but that moves more.
+        """
+        table, loads = seen.layout.table, seen.loads
+        even = divide(table, loads, seen.tolerance, stay)
+        if not has_several(loads):
+            return [even]
+        few = divide(table, loads, self.imbalance, stay, by_task=True)
+        wide, narrow = (self._at_tasks(seen, one) + loads.turn for one in (even, few))
+        cheap = wide.max() <= EVENNESS * narrow.max() and wide.sum() <= EVENNESS * narrow.sum()
+        return [even, few] if cheap else [few]
+
+    def _judged(self, seen: _Seen, wanted: RoutingTable) -> tuple[Plan | None, bool]:
+        """The plan to a table, and whether it pays; if not, what is told of it (None: nothing)."""
+        loads, before, table = seen.loads, seen.before, seen.layout.table
+        cause = Cause.OVERLOAD if seen.due else Cause.COOLED_KEY
 
         def plan_of(wanted: RoutingTable) -> tuple[Plan, Floats]:
-            after = loads.at_tasks(self.gather(base, wanted, recent).per_instance())
-            return plan_to(layout, wanted, cause, (before, after), counted), after
+            after = self._at_tasks(seen, wanted)
+            return plan_to(seen.layout, wanted, cause, (before, after), seen.counted), after
 
         plan, after = plan_of(wanted)
-        part = self._affordable(layout, wanted, before, counted)
+        part = self._affordable(seen, wanted)
         if part is not None:
             smaller, then = plan_of(part)
             # A part of the changes may do next to nothing for the busiest task.
@@ -192,38 +244,22 @@ class Auto(Dividing):
             if before.max() - then.max() >= half * (before.max() - after.max()):
                 plan, after = smaller, then
         if after.max() > before.max() * (1 + ROUNDING):
-            return None
-        gain = self._gain(before + loads.turn, after + loads.turn, due=due)
-        gain -= _listing(table, loads) if due else 0.0
+            return None, False
+        gain = self._gain(before + loads.turn, after + loads.turn, due=seen.due)
+        gain -= _listing(table, loads) if seen.due else 0.0
         cost = self.payback * loads.row * _rows(plan) / _readers(loads, plan.moves)
-        told = sum(bool(one.stored.any()) for one in recent)
-        if gain > 0 and gain / max(told, 1) * expected_life(history) > cost:
-            return plan
-        if gain <= 0 or not due:
-            return None
-        declined = plan_to(layout, table, Cause.DECLINED, (before, after), counted)
-        return Plan(layout, declined.reason.at_cost(plan.reason.cost))
+        told = sum(bool(one.stored.any()) for one in seen.recent)
+        if gain > 0 and gain / max(told, 1) * expected_life(seen.history) > cost:
+            return plan, True
+        if gain <= 0 or not seen.due:
+            return None, False
+        declined = plan_to(seen.layout, table, Cause.DECLINED, (before, after), seen.counted)
+        return Plan(seen.layout, declined.reason.at_cost(plan.reason.cost)), False
 
-    def _divided(
-        self,
-        layout: KeyBased,
-        recent: Sequence[Interval],
-        loads: Loads,
-        tolerance: float,
-        stay: Sequence[int],
-    ) -> RoutingTable:
-        """The table that would be best, whether or not it pays.
-
-        Where tasks host several instances, these are levelled, too, if it costs next to nothing.
-        """
-        even = divide(layout.table, loads, tolerance, stay)
-        if not has_several(loads):
-            return even
-        few = divide(layout.table, loads, self.imbalance, stay, by_task=True)
-        levels = (self.gather(layout.base, one, recent).per_instance() for one in (even, few))
-        wide, narrow = (loads.at_tasks(level) + loads.turn for level in levels)
-        cheap = wide.max() <= EVENNESS * narrow.max() and wide.sum() <= EVENNESS * narrow.sum()
-        return even if cheap else few
+    def _at_tasks(self, seen: _Seen, table: RoutingTable) -> Floats:
+        """(T,) the loads of tasks under another table."""
+        loads = self.gather(seen.layout.base, table, seen.recent)
+        return loads.at_tasks(loads.per_instance())
 
     def _tolerance(self, loads: Loads, level: Floats) -> float:
         """By what part an instance may be above the mean.
@@ -246,14 +282,12 @@ class Auto(Dividing):
         enough = max(self.min_gain * float(before.mean()), noise(self.limit(before)))
         return gain if gain >= enough else 0.0
 
-    def _affordable(
-        self, layout: KeyBased, wanted: RoutingTable, before: Floats, counted: Counted
-    ) -> RoutingTable | None:
+    def _affordable(self, seen: _Seen, wanted: RoutingTable) -> RoutingTable | None:
         """The changes for which an interval moves not too much of the state; None: all of them.
 
-        Those come first that relieve overloaded tasks most for each tuple; `before` (T,): loads.
+        Those come first that relieve overloaded tasks most for each tuple.
         """
-        loads, newest = counted.loads, counted.newest
+        layout, loads, newest = seen.layout, seen.loads, seen.counted.newest
         changed = replaced(layout.table, wanted, layout.base)
         hashes = np.array([one.hash_ for one in changed], np.uint64)
         rows = np.sum(rows_of(plan_moves(changed), newest, hashes), axis=0)
@@ -261,7 +295,7 @@ class Auto(Dividing):
         most = self.most_moved * float(newest.state.sum()) if self.most_moved < 1 else np.inf
         if len(changed) < 2 or rows.sum() <= most:
             return None
-        above = before > (1 + self.imbalance) * before.mean()
+        above = seen.before > (1 + self.imbalance) * seen.before.mean()
         over = {int(one) for one in np.flatnonzero(above[loads.tasks])}
         weights = (loads.spread + loads.fixed)[np.searchsorted(loads.hashes, hashes)]
         relief = [

@@ -245,3 +245,16 @@ def test_a_key_that_comes_to_a_task_takes_its_emptiest_instance():
         at_task = [one for one in range(8) if one % 2 == away[key]]
         assert home == min(at_task, key=lambda one: level[one])
         level[home] += loads.spread[key] + loads.fixed[key]
+
+
+def test_homes_at_all_instances_that_do_not_pay_give_way_to_one_at_each_task():
+    """What levels instances moves more; a key that is hot for a short time gets the fewer homes."""
+    interval = counted({0: (40_000, 20_000, 1e9)}, 16, tuples=1.0, pairs=1.0, hosts=2, state=60.0)
+    homes = list[int]()
+    for payback in np.geomspace(1, 1e5, 40):
+        plan = plan_of(interval, 16, Auto(payback=float(payback), most_moved=1.0))
+        placed = plan.layout.table.placements.values()
+        homes.append(sum(len(one.homes) for one in placed))
+    assert homes == sorted(homes, reverse=True)
+    assert [*dict.fromkeys(homes)][-2:] == [2, 0]
+    assert homes[0] > 2
