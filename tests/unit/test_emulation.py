@@ -149,7 +149,7 @@ def test_work_reaches_the_loads_of_planners(tmp_path):
     more = dict(zip(PRICED, slow.costs - plain.costs, strict=True))
     assert more == pytest.approx(dict.fromkeys(PRICED, 0.0) | {"routed": 1e-3, "results": 2e-3})
     assert (slow.hosts, plain.hosts) == (0, 2)
-    counted = Settings(load=Load.TUPLES, trial=Emulation(Work(1.0)))
+    counted = Settings(load=Load.TUPLES, trial=Emulation(Work(1e-3)))
     assert loads_of(counted, tmp_path / "counted") is None
 
 
