@@ -23,7 +23,7 @@ from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import distinct
 from joinengine.layouts.copies import Copies, Copying
 from joinengine.layouts.layout_settings import changed_settings, check_settings
-from joinengine.model.conditions import Band, Condition, Theta, meets_at_homes
+from joinengine.model.conditions import Band, Condition, Multiway, Theta, meets_at_homes
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Placement, Side
 from joinengine.routing.base_functions import Base
@@ -250,10 +250,12 @@ class LayoutChoice(Protocol):
         A left tuple must meet all right tuples of its key where it is stored.
         """
         if meets_at_homes(condition) and not self.meets_all:
+            is_multiway = isinstance(condition, Multiway)
+            what, way_out = ("multiway", ", or multiway=False") if is_multiway else ("asof", "")
             raise InvalidRequest(
                 f"layout {self.name} may keep right rows of one key apart, or copies of rows, and "
-                f"does not support asof; use auto, mnrt, qmmp, hash or another layout that keeps "
-                f"keys whole"
+                f"does not support {what}; use auto, mnrt, qmmp, hash or another layout that keeps "
+                f"keys whole{way_out}"
             )
 
     @abstractmethod

@@ -137,14 +137,20 @@ class Case:
             then=rng.choice(["inner", "left", "left_semi", "left_anti"]),
         )
         if program is Program.CHAIN:
-            return found
+            is_one = {found.how, found.then} == {"inner"} and CHOICES[found.layout].meets_all
+            return found._granting(lambda choice: choice.meets_all) if is_one else found
         layout = found.layout if LAYOUTS[found.layout].serves_aggregates else rng.choice(ADDING)
+        found = found._granting(lambda choice: choice.serves_aggregates)
+        return replace(found, layout=layout)
+
+    def _granting(self, serves):
+        """The same without wishes for layouts that do not serve its operators."""
         schedule = {
             batch: wishes
-            for batch, wishes in found.schedule.items()
-            if all(one.choice is None or one.choice.serves_aggregates for one in wishes)
+            for batch, wishes in self.schedule.items()
+            if all(one.choice is None or serves(one.choice) for one in wishes)
         }
-        return replace(found, layout=layout, schedule=schedule)
+        return replace(self, schedule=schedule)
 
     def _losing(self):
         """The same with an instance that loses its state, or two."""

@@ -226,12 +226,12 @@ class Trial:
                 seconds > 0
                 and self.writer is not None
                 and self.writer.done
-                and self._all_of(runner.manifest)
+                # An older driver may have committed the last batches, and this one does not look.
+                and self._all_of(self._newest())
                 and (spark is None or spark.is_done)  # for which ticks wait
             )
 
-        told = runner, own, trigger, world, rest, sources.PAUSE_S
-        loop = Loop(*told, spark)
+        loop = Loop(runner, own, trigger, world, rest, sources.PAUSE_S, spark)
         loop.run()
 
     def _checkpoint(self, world):

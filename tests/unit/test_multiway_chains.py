@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from joinengine import StreamAggregate, StreamJoin, asof, equi, tumbling, windows, within
-from joinengine.layouts import LAYOUTS
-from joinengine.model.conditions import Multiway
+from joinengine.layouts import LAYOUTS, choose
+from joinengine.model.conditions import AsOf, Multiway
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
@@ -200,3 +200,10 @@ def test_layouts_say_whether_they_serve_it(layout):
     with refused:
         choice.check(on, 4)
     assert ("multiway" in choice.serves()) == choice.meets_all
+
+
+def test_a_layout_that_cannot_hold_several_streams_is_refused_by_their_name():
+    with pytest.raises(InvalidRequest, match="does not support multiway; .*, or multiway=False"):
+        choose("dynamic").check(Multiway((("k",), ("k",), ("k",))), 4)
+    with pytest.raises(InvalidRequest, match="does not support asof; use auto"):
+        choose("dynamic").check(AsOf((("a",), ("b",)), equi("k", "k")), 4)
