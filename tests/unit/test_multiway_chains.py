@@ -203,7 +203,7 @@ def test_layouts_say_whether_they_serve_it(layout):
 
 
 def test_a_layout_that_cannot_hold_several_streams_is_refused_by_their_name():
-    with pytest.raises(InvalidRequest, match="does not support multiway; .*, or multiway=False"):
+    with pytest.raises(InvalidRequest, match=r"does not support multiway; .*, or multiway=False"):
         choose("dynamic").check(Multiway((("k",), ("k",), ("k",))), 4)
     with pytest.raises(InvalidRequest, match="does not support asof; use auto"):
         choose("dynamic").check(AsOf((("a",), ("b",)), equi("k", "k")), 4)
