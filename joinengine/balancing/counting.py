@@ -80,15 +80,20 @@ class Asked(NamedTuple):
     whose load of earlier intervals the planner still sees; only held tuples are counted, since the
     arrivals of light keys belong to the rest of the instance. `whole`: beside these all heavy keys
     are counted, of which each has more than one in `part` of what its instance has; otherwise
-    MOST_LIGHT of each side, or, if the report is `sparing`, those of them that a plan would gain
-    by.
+    MOST_LIGHT of each side, or, if the report is sparing, those of them that a plan would gain by:
+    none of a side that has brought fewer tuples than `few` (0: it is not sparing).
     """
 
     listed: KeysAt = NO_KEYS
     recent: KeysAt = NO_KEYS
     whole: bool = True
-    sparing: bool = False
+    few: int = 0
     part: int = HEAVY_PART
+
+    @property
+    def is_sparing(self) -> bool:
+        """Whether the report is light, and tells only keys that a plan would gain by."""
+        return self.few > 0 and not self.whole
 
     @property
     def nbytes(self) -> int:
@@ -112,11 +117,11 @@ def count_keys(
     report of the former only the heaviest; in a sparing one only those with more than one of them
     and 1/LIGHT_PART of all, and none where all are few.
     """
-    told = [(some.hashes, np.diff(some.starts), statistics.FEW_TUPLES) for some in arrived]
+    told = [(some.hashes, np.diff(some.starts), asked.few) for some in arrived]
     for one in done:
         few = statistics.FEW_PAIRS
         told += [(one.hashes, counts, few) for counts in (one.candidates, one.results)]
-    if asked.sparing and not asked.whole:
+    if asked.is_sparing:
         told = [(hashes, counts, few) for hashes, counts, few in told if counts.sum() >= few]
     heavy = [_heavy(hashes, counts, asked, few, len(team)) for hashes, counts, few in told]
     chosen, recent = asked.listed.seated(team), asked.recent.seated(team)
@@ -147,7 +152,7 @@ def _heavy(hashes: Words, counts: Ints, asked: Asked, few: int, n_seats: int) ->
     seats = seats_of(hashes) if n_seats > 1 else np.zeros(len(hashes), np.int64)
     of_seat = np.bincount(seats, counts, n_seats)
     least = of_seat / asked.part
-    if asked.sparing and not asked.whole:
+    if asked.is_sparing:
         least = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
     heavy = np.flatnonzero(counts > least[seats])
     if asked.whole or not len(heavy):

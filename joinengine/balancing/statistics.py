@@ -41,8 +41,10 @@ HEAVY_PART = 4096
 #: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
 MOST_LIGHT, LIGHT_PART = 32, 64
 #: So few tuples of a side, or pairs, cost an instance some 1.5 ms, of which a plan would save a
-#: part; to count keys costs half a millisecond and more. So a sparing report of fewer tells no key.
+#: part; to count keys costs half a millisecond and more. So a sparing report of fewer tells no key,
+#: unless there are ABOVE times as many as an instance had on average, and LEAST_TUPLES.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
+ABOVE, LEAST_TUPLES = 1.25, 1000
 
 _WORK = "work_"
 
@@ -194,6 +196,14 @@ def is_small(interval: Interval) -> bool:
     work = interval.work
     pairs = 0.0 if work is None else float(work.done[3].max(initial=0.0))
     return float(interval.stored.max(initial=0.0)) < FEW_TUPLES and pairs < FEW_PAIRS
+
+
+def few_after(history: Sequence[Interval]) -> int:
+    """Of fewer tuples of a side, in the batch after some intervals, a sparing report tells none."""
+    if not history:
+        return FEW_TUPLES
+    mean = float(history[-1].stored.mean(axis=1).max(initial=0.0))
+    return max(min(max(int(ABOVE * mean), LEAST_TUPLES), FEW_TUPLES), 1)
 
 
 def loads_of(history: Sequence[Interval]) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from joinengine.balancing.counting import Asked
-from joinengine.balancing.statistics import Interval
+from joinengine.balancing.statistics import Interval, few_after
 from joinengine.kernels.probing import distinct, rows_among
 from joinengine.layouts import Chosen
 from joinengine.layouts.layout import keys_at
@@ -25,7 +25,8 @@ def asked_keys(chosen: Chosen, history: Sequence[Interval]) -> Asked | None:
         return None
     asked = Asked(chosen.listed_at, part=choice.heavy_part)
     if not choice.asks(chosen.layout, history):
-        return asked._replace(whole=False, sparing=choice.spares_reports)
+        few = few_after(history) if choice.spares_reports else 0
+        return asked._replace(whole=False, few=few)
     kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
     loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
     loaded = distinct(loaded)

@@ -211,7 +211,7 @@ class Planned(_KeyBasedChoice):
         """Unless batches are small, and loads in tolerance.
 
         To count all keys costs a small batch more than balance would save it; so there one batch
-        passes between an imbalance and its plan.
+        passes between an imbalance and its plan, unless some keys have become hot: these are told.
         """
         return not history or not is_small(history[-1]) or self.was_due(layout, history)
 
@@ -224,7 +224,7 @@ class Planned(_KeyBasedChoice):
     @property
     @override
     def spares_reports(self) -> bool:
-        """No plan follows a light report."""
+        """What a planner would level with lighter keys is told after an imbalance."""
         return True
 
     @abstractmethod
@@ -248,8 +248,12 @@ class Planned(_KeyBasedChoice):
         """Whether a plan that turns loads (N,) `before` into `after` is worth its moves."""
 
     def can_balance(self, history: Sequence[Interval]) -> bool:
-        """Whether the counts of the intervals are enough for the planner."""
-        return next((one.whole for one in reversed(history) if one.stored.any()), True)
+        """Whether the counts of the intervals are enough for the planner.
+
+        A light report is, if the loads have changed: what changed them is heavy, and listed.
+        """
+        newest = next((one for one in reversed(history) if one.stored.any()), None)
+        return newest is None or newest.whole or len(agreeing(history)) < len(history)
 
     def asked(
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval

@@ -207,10 +207,9 @@ def test_counts_survive_bytes_also_those_without_holders(seen, tmp_path):
     assert again.holders.shape == (2, 0)
 
 
-def test_a_light_report_tells_no_key_where_there_are_few_tuples(monkeypatch):
+def test_a_light_report_tells_no_key_where_there_are_few_tuples():
     """Unless it is asked for; of many tuples it tells the heaviest."""
-    monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", 100)
-    asked = Asked(KeysAt(np.array([0]), np.array([5], np.uint64)), whole=False, sparing=True)
+    asked = Asked(KeysAt(np.array([0]), np.array([5], np.uint64)), whole=False, few=100)
     for copies, told in ((1, [5]), (2, [5, 7])):
         rows = copies * np.array([1, 1, 60, 3])
         needles = Needles(np.array([3, 5, 7, 9], np.uint64), np.append(0, np.cumsum(rows)))

@@ -49,11 +49,12 @@ LEVEL = [key for home in HOMES for key in home]
 HOT, LATE = HOMES[0][-4:], HOMES[2][-1]
 
 
-def batches_of(hot):
-    """All keys once in each batch; in those that are `hot` the hot ones many times."""
+def batches_of(hot, times=(80, 80, 80, 80)):
+    """All keys once in each batch; in those that are `hot` some keys many times."""
     serial, found = count(), []
+    more = [key for key, n in zip(HOT, times, strict=False) for _ in range(n)]
     for is_hot in hot:
-        keys = LEVEL + HOT * (80 * is_hot)
+        keys = LEVEL + more * is_hot
         found.append(([(key, next(serial), 0) for key in keys], [(LEVEL[0], next(serial), 0)]))
     return found
 
@@ -123,6 +124,32 @@ def test_small_batches_tell_all_keys_first_and_after_an_imbalance(name, tmp_path
         assert replanned(query)[0] == first
 
 
+@pytest.mark.parametrize("name", ["mnrt", "mixed"])
+def test_a_key_that_becomes_hot_in_a_small_batch_is_planned_for_after_it(
+    name, tmp_path, monkeypatch
+):
+    """Its instance has more than others had, and tells it in a light report."""
+    hot = [False] * 3 + [True] * 3 + [False] * 3
+    choice = replace(CHOICES[name], intervals=2, **CALM)
+    few = "joinengine.balancing.statistics."
+    monkeypatch.setattr(few + "FEW_TUPLES", 1 << 20)
+    monkeypatch.setattr(few + "FEW_PAIRS", 1 << 20)
+    for least, first in ((0, 3), (1 << 20, 4)):
+        monkeypatch.setattr(few + "LEAST_TUPLES", least)
+        query = LocalQuery(
+            tmp_path / str(least),
+            two_way(None, INSTANCES),
+            name,
+            choice=choice,
+            settings=Settings(load=Load.TUPLES),
+        )
+        for number, (left, right) in enumerate(batches := batches_of(hot, [500, 400])):
+            query.run_tuples(number, left, right)
+        check_results(query, batches)
+        assert asked(query)[:2] == [0, 4]
+        assert replanned(query)[0] == first
+
+
 def plans_of(batches, intervals, sizes, restarts=()):
     """The batches after which there is a plan; `sizes`: batch -> the instances from then on."""
     schedule = {batch: [Relayout(instances=size)] for batch, size in sizes.items()}
@@ -178,10 +205,10 @@ def test_as_many_reports_are_whole_as_the_load_is_taken_over():
     assert choice.plan(layout, [whole, whole]) is not None
 
 
-def test_light_reports_are_followed_by_no_plan():
+def test_light_reports_are_followed_by_a_plan_if_loads_have_changed():
     """Also if an interval that brought nothing comes after them."""
-    arrived = np.array([[60.0, 10.0, 50.0], [0.0, 0.0, 0.0]])
-    stored = np.array([[110.0, 10.0], [0.0, 0.0]])
+    arrived = np.array([[6000.0, 1000.0, 5000.0], [0.0, 0.0, 0.0]])
+    stored = np.array([[11000.0, 1000.0], [0.0, 0.0]])
     whole = Interval(np.array([2, 3, 4], np.uint64), arrived, arrived, np.zeros(2), stored)
     light = whole._replace(whole=False)
     empty = whole._replace(arrived=0 * arrived, stored=0 * stored)
@@ -191,6 +218,9 @@ def test_light_reports_are_followed_by_no_plan():
         assert choice.plan(layout, history) is not None
     for history in ([light], [whole, light], [light, empty]):
         assert choice.plan(layout, history) is None
+    level = whole._replace(arrived=arrived[:, [1, 0, 2]], stored=arrived[:, :1].repeat(2, 1))
+    for history in ([level, light], [level, light, empty]):
+        assert choice.plan(layout, history) is not None
 
 
 def test_an_imbalance_lasts_over_batches_that_bring_nothing(tmp_path):

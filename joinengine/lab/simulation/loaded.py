@@ -20,7 +20,6 @@ from typing_extensions import override
 from joinengine.balancing.counting import Asked
 from joinengine.balancing.loads import gather_loads as gathered
 from joinengine.balancing.statistics import (
-    FEW_TUPLES,
     LIGHT_PART,
     MOST_LIGHT,
     Floats,
@@ -136,9 +135,9 @@ def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints
     for side in PAIR:
         heavy = np.flatnonzero(stored[side] * asked.part > stored[side].sum())
         if not asked.whole:
-            if asked.sparing:
+            if asked.is_sparing:
                 total = stored[side].sum()
-                least = np.inf if total < FEW_TUPLES else max(total / LIGHT_PART, 1)
+                least = np.inf if total < asked.few else max(total / LIGHT_PART, 1)
                 heavy = heavy[stored[side][heavy] > least]
             heavy = heavy[np.argsort(-stored[side][heavy], kind="stable")[:MOST_LIGHT]]
         chosen[heavy] = True

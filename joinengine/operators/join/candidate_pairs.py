@@ -174,9 +174,7 @@ class Prober:
         counted = task.header.counted
         self._weighs = task.header.weighs and counted is not None
         #: whether no key is told of few pairs
-        self._spares = counted is None or (
-            counted.sparing and not counted.whole and not len(counted.listed.hashes)
-        )
+        self._spares = counted is None or (counted.is_sparing and not len(counted.listed.hashes))
         #: what keys have done at the team, of the newest layout version
         self.done = list[Done]()
         #: (3, seats) tuples that have probed, pairs that were compared, and results
