@@ -8,26 +8,71 @@ query, a checkpoint that another driver took, results that differ from DuckDB's)
 from __future__ import annotations
 
 import sys
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 from typing_extensions import override
 
 from joinengine.lab.commands import console
-from joinengine.lab.commands.archiving import archive
-from joinengine.lab.commands.loading import load
-from joinengine.lab.commands.pages import report
-from joinengine.lab.commands.running import compare, run
-from joinengine.lab.commands.showing import explain, list_layouts, list_queries, state
-from joinengine.lab.commands.starting_out import new
-from joinengine.lab.commands.statements import run_statement
-from joinengine.lab.simulation.command import simulate
-from joinengine.lab.tpch.cache import cache
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
+
+
+class _Home(NamedTuple):
+    """Where a command is written, and what it does, in a line of `joinengine --help`."""
+
+    module: str
+    name: str
+    says: str
+
+
+#: The commands. A module is loaded when its command is asked for: all of them take a second.
+_HOMES = {
+    "run": _Home("commands.running", "run", "Join a generated, skewed stream or your own data."),
+    "compare": _Home("commands.running", "compare", "The same under several layouts."),
+    "sql": _Home("commands.statements", "run_statement", "Join your own data by a SELECT."),
+    "new": _Home("commands.starting_out", "new", "Write a join that runs, with data and a test."),
+    "explain": _Home("commands.showing", "explain", "Show what a query would do, without a run."),
+    "report": _Home("commands.pages", "report", "Write the page of a run, one HTML file."),
+    "simulate": _Home("simulation.command", "simulate", "Try planners on loads of keys."),
+    "layouts": _Home("commands.showing", "list_layouts", "List the layouts, or describe one."),
+    "queries": _Home("commands.showing", "list_queries", "List the queries that come along."),
+    "state": _Home("commands.showing", "state", "Show what a checkpoint holds."),
+    "load": _Home("commands.loading", "load", "Send the streams of a query to Kafka."),
+    "cache": _Home("tpch.cache", "cache", "List what commands keep between runs, or clear it."),
+    "archive": _Home("commands.archiving", "archive", "Make programs here start twice as fast."),
+}
 
 
 class _Commands(click.Group):
     """Commands that Ctrl-C ends with one line."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_HOMES)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        home = _HOMES.get(cmd_name)
+        if home is None:
+            return None
+        command: click.Command = getattr(import_module(f"joinengine.lab.{home.module}"), home.name)
+        return command
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            name = error.command_name
+            raise click.exceptions.NoSuchCommand(name, possibilities=_HOMES, ctx=ctx) from None
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, home.says) for name, home in _HOMES.items()])
 
     @override
     def invoke(self, ctx: click.Context) -> Any:
@@ -42,13 +87,6 @@ class _Commands(click.Group):
 @click.version_option(package_name="joinengine")
 def cli() -> None:
     """Join streams on Spark; divide hot keys among workers while the join runs."""
-
-
-for command in (
-    *(run, run_statement, compare, report, load, explain, simulate, state),
-    *(list_layouts, list_queries, cache, archive, new),
-):
-    cli.add_command(command)
 
 
 def main() -> None:

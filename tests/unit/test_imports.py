@@ -14,9 +14,11 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 import joinengine
+from joinengine.lab.cli import cli
 
 ROOT = Path(joinengine.__file__).parent
 ROOMS = (
@@ -274,6 +276,21 @@ def test_no_spark_is_loaded(program):
         [sys.executable, "-c", f"{program}\n{check}"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_help_loads_no_command():
+    program = "from joinengine.lab.cli import cli; cli(['--help'], standalone_mode=False)"
+    check = "import sys; print({'numpy', 'pyarrow', 'duckdb', 'click'} & {*sys.modules})"
+    command = [sys.executable, "-c", f"{program}\n{check}"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.splitlines()[-1] == "{'click'}"
+
+
+def test_each_command_is_served_under_its_name():
+    context = click.Context(cli)
+    names = cli.list_commands(context)
+    assert [cli.get_command(context, name).name for name in names] == names
+    assert cli.get_command(context, "nonsense") is None
 
 
 def test_public_names_are_served():

@@ -142,7 +142,7 @@ def test_help_lists_all_options():
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_flags_of_the_table_are_those_of_the_commands(command):
-    flags = {flag for one in cli.commands[command].params for flag in one.opts}
+    flags = {flag for one in cli.get_command(None, command).params for flag in one.opts}
     known = {f"--{one.flag}" for one in OPTIONS.values() if one.flag}
     assert known - flags == ({"--takeover"} if command == "compare" else set())
 

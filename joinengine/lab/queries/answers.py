@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from joinengine.api.queries import StreamQuery
 from joinengine.kernels.hashing import multiset_checksum, net_checksum
@@ -20,6 +19,9 @@ from joinengine.reporting.run_report import checksum_text
 from joinengine.sources.readings import conform
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 #: The rows of a changelog that are there in the end, and how often.
 _NET = (
@@ -62,6 +64,8 @@ def in_files(out: Path, schema: pa.Schema) -> ds.Dataset:
 
     For DuckDB, a path may be a pattern, and a name must not be empty.
     """
+    import pyarrow.dataset as ds  # noqa: PLC0415  (loads pandas, which takes 0.2 s)
+
     files = sorted(map(str, out.glob("*.parquet")))
     return ds.dataset(files, schema=schema, format="parquet")
 

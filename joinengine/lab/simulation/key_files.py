@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyarrow import csv
 from typing_extensions import override
 
@@ -38,6 +37,9 @@ from joinengine.sources.positions import RowGroup
 from joinengine.sources.readings import Reading
 from joinengine.sources.schemas import Footer, folder_union
 from joinengine.sources.sourcefiles import look_at
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 #: If the user says nothing, a stream is cut into so many intervals, of at most so many tuples.
 INTERVALS, MOST_ROWS, LEAST_ROWS = 50, 1_000_000, 100
@@ -293,6 +295,8 @@ class StreamFile(KeyStream):
     def _data(self) -> ds.Dataset | _ParquetTuples:
         if self._kind == "parquet":
             return _ParquetTuples.of(self.path, self._files)
+        import pyarrow.dataset as ds  # noqa: PLC0415  (loads pandas, which takes 0.2 s)
+
         paths = [str(path) for path in self._files]
         root = str(self.path if self.path.is_dir() else self.path.parent)
         try:
@@ -307,15 +311,17 @@ class StreamFile(KeyStream):
     def _format(self) -> Any:
         if self._kind == "json":
             return self._kind
+        from pyarrow.dataset import CsvFileFormat  # noqa: PLC0415
+
         if self._kind == "lines":
-            return ds.CsvFileFormat(
+            return CsvFileFormat(
                 parse_options=csv.ParseOptions(delimiter="\x01", quote_char=False),
                 read_options=csv.ReadOptions(column_names=["line"]),
                 convert_options=csv.ConvertOptions(column_types={"line": pa.string()}),
             )
         # Keys are text: what looks like a number in the first block may be none in the last.
         names = [] if self.key is None else [self.key, *self.key.split(",")]
-        return ds.CsvFileFormat(
+        return CsvFileFormat(
             parse_options=csv.ParseOptions(delimiter="\t" if self._kind == "tsv" else ","),
             convert_options=csv.ConvertOptions(
                 column_types={name.strip(): pa.string() for name in names},
