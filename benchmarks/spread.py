@@ -1,10 +1,10 @@
 """`python -m benchmarks.spread`: the backups of a home at one instance, or over several (`ftlb`).
 
 All figures are counts of tuples, so every run has the same. Two things are counted. In a run of the
-engine (benchmarks.inprocess), single instances are lost one after another, each once the copies of
-the one before are there again; the batch of a loss then waits for the instance that joins most
-tuples. And planners are replayed over loads that are dealt anew in each interval, as in figure 8 of
-the paper (benchmarks.papers.figures.p004_08).
+engine without Spark (joinengine.lab.inline), single instances are lost one after another, each once
+the copies of the one before are there again; the batch of a loss then waits for the instance that
+joins most tuples. And planners are replayed over loads that are dealt anew in each interval, as in
+figure 8 of the paper (benchmarks.papers.figures.p004_08).
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import inprocess
 from joinengine.balancing.costs import Load
 from joinengine.driver.records import OperatorRecord
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
+from joinengine.lab.inline import inline_runs
+from joinengine.lab.inline.two_way import LEFT, RIGHT, Input, two_way
 from joinengine.lab.simulation.planning import Sizes, replay
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb
-from tests.harness import LEFT, RIGHT, two_way
+from joinengine.model.conditions import equi
 
 SPREADS: tuple[int | str, ...] = (1, 2, 3, 4, "all")
 INSTANCES, KEYS, ZIPF, BATCHES = 8, 10_000, 0.85, 35
@@ -51,8 +52,8 @@ def main() -> None:
     for spread in SPREADS:
         choice = Ftlb(spread=spread)
         settings = Settings(trial=Emulation(losses=LOSSES), load=Load.TUPLES)
-        query = two_way(None, INSTANCES)
-        records = inprocess.run(query, choice, frames, settings=settings)
+        query = two_way((Input(LEFT), Input(RIGHT)), equi("lk", "rk"), instances=INSTANCES)
+        records = inline_runs.run(query, choice, frames, settings=settings)
         levels = [_busiest(record.joins[0]) for record in records]
         usual = [one for batch, one in enumerate(levels[2:], start=2) if batch not in LOSSES]
         moved, left = _planned(spread)

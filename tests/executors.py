@@ -6,13 +6,13 @@ import random
 from collections import ChainMap
 from dataclasses import dataclass, field
 
+from joinengine.lab.inline.inline_jobs import InlineJobs
+from joinengine.lab.inline.inline_tasks import arrived, carried_out, sent_by
 from joinengine.state.run import RunStores
 from joinengine.wire.codec import decode, encode
 from joinengine.wire.reports import OperatorReport
 from joinengine.world.behind import Behind
 from joinengine.world.memory import MemoryStorage, MemoryWorld
-from tests.attempts import arrived, carried_out, sent_by
-from tests.harness import InlineJobs
 
 
 class Executor:

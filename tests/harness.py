@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.api import column_checks as columns
 from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.jobs import OneProcess
 from joinengine.driver.settings import Settings
-from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.inline import two_way as joins
+from joinengine.lab.inline.inline_jobs import InlineJobs
+from joinengine.lab.inline.two_way import LEFT, RIGHT, Input
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
-from joinengine.model.keys import PAIR, Side
-from joinengine.model.query import FromSource, JoinType
+from joinengine.model.keys import Side
 from joinengine.operators import Join, MultiwayJoin
-from joinengine.operators.base import QuerySpec
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.delivery import Delivery
 from joinengine.results.merging import MergeReport, MergeTask, merge
@@ -32,106 +29,15 @@ from joinengine.results.staging import Cutting
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
-from joinengine.state.run import RunStore, RunStores
+from joinengine.state.run import RunStore
 from joinengine.wire.codec import decode, encode
-from joinengine.wire.reports import OperatorReport, RouteReport
-from joinengine.world.world import Machine, World
-from tests.attempts import arrived, carried_out, routed, sent_by
 from tests.invariants import check_places
 
-TIME = pa.timestamp("us", "UTC")
-LEFT = pa.schema([("lk", pa.int64()), ("lv", pa.int64()), ("lt", TIME)])
-RIGHT = pa.schema([("rk", pa.int64()), ("rv", pa.int64()), ("rt", TIME)])
+TIME = LEFT.field("lt").type
 
 
 class Killed(Exception):
     """The process died."""
-
-
-class Timeless(Machine):
-    """A machine on which all work takes no time, so that planners decide the same in every run."""
-
-    def timer_s(self):
-        return 0.0
-
-
-TIMELESS = Timeless()
-
-
-@dataclass
-class InlineJobs(OneProcess):
-    """Runs tasks here; `twice` runs each a second time, and the first attempt's report is lost.
-
-    Under a shuffle each receiver then has the packets of either attempt of a sender. `disorder`:
-    the second attempt of a route task sees its tuples in another order, so these tasks sort them.
-    `exchange`: of the queries that run on it.
-    `step(name)` is called around them and may raise Killed. `tables`: what the tables' tasks read.
-    """
-
-    parallelism: int = 2
-    twice: bool = False
-    disorder: bool = False
-    exchange: ExchangeKind = ExchangeKind.FILES
-    step: object = lambda name: None
-    tables: list = field(default_factory=list)
-    world: World = TIMELESS
-    stores: RunStores | None = None
-
-    def __post_init__(self):
-        self.stores = self.stores or RunStores(self.world)
-        self.mail = defaultdict(list)
-        self.rng = random.Random(0)
-
-    def route(self, frame, plan, start, end):
-        """`frame`: per map task, a list of (source, record batch or progress of event time)."""
-        self.mail.clear()
-        return self._routed(frame, plan)
-
-    def read_tables(self, plan):
-        return self._routed(self.tables, plan)
-
-    def _routed(self, frame, plan):
-        told, reports = encode(plan), []
-        for partition, tuples in enumerate(frame):
-            attempts = []
-            for attempt in range(2 if self.twice else 1):
-                seen = self._mixed(tuples) if self.disorder and attempt else tuples
-                report, exchange = routed(told, partition, seen, self.world, sorts=self.disorder)
-                attempts.append(exchange)
-            sent_by(attempts, self.rng, self.mail)
-            reports.append(decode(encode(report), RouteReport))
-        self.step("routed")
-        return reports
-
-    def _mixed(self, tuples):
-        """The rows of each batch in another order."""
-        return [
-            (source, batch if isinstance(batch, float) else batch.take(self._order(batch)))
-            for source, batch in tuples
-        ]
-
-    def _order(self, batch):
-        return pa.array(self.rng.sample(range(batch.num_rows), batch.num_rows), pa.int64())
-
-    def run(self, operator, tasks):
-        reports, results = [], []
-        own, whole = arrived(operator, tasks, self.rng, self.mail)
-        for task, packets in zip(tasks, own, strict=True):
-            told, attempts = encode(task), []
-            for _ in range(2 if self.twice else 1):
-                report, exchange = carried_out(
-                    operator, told, packets, whole, self.stores, self.world
-                )
-                self.rng.shuffle(packets)
-                attempts.append(exchange)
-            results.append(attempts)
-            reports.append(decode(encode(report), OperatorReport))
-            self.step("joined")
-        if not any(report.lost for report in reports):
-            for attempts in results:
-                sent_by(attempts, self.rng, self.mail)
-        random.Random(tasks[0].header.batch).shuffle(reports)
-        return reports
 
 
 class StepSink(ParquetSink):
@@ -175,38 +81,10 @@ def rows(side, tuples):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def two_way(
-    window=None,
-    instances=3,
-    on=None,
-    where=None,
-    how="inner",
-    table=None,
-    filters=(None, None),
-    schemas=None,
-):
+def two_way(window=None, instances=3, on=None, *, filters=(None, None), schemas=None, **asked):
     """LEFT join RIGHT on lk = rk, or on any condition, predicate, and filters of the sides."""
-    on, schemas = on or equi("lk", "rk"), schemas or (LEFT, RIGHT)
-    how = JoinType(how)
-    spec = Join(
-        index=0,
-        condition=on,
-        window=window,
-        how=how,
-        inputs=(FromSource(0), FromSource(1)),
-        schemas=schemas,
-        output=columns.output_columns(schemas, on, None, how, window),
-        instances=instances,
-        distance=columns.check_condition(on, schemas),
-        predicate=columns.check_predicate(on, where, schemas, "UTC"),
-        filters=tuple(
-            columns.check_filter(text, side, schema, "UTC")
-            for text, side, schema in zip(filters, PAIR, schemas, strict=True)
-        ),
-        table=table,
-    )
-    tables = frozenset() if table is None else frozenset([int(table)])
-    return QuerySpec((spec,), ("left", "right"), tables)
+    inputs = tuple(map(Input, schemas or (LEFT, RIGHT), filters))
+    return joins.two_way(inputs, on or equi("lk", "rk"), window, instances, **asked)
 
 
 class LocalQuery:
@@ -343,7 +221,7 @@ class LocalQuery:
                 if pa.types.is_timestamp(table.schema.field(name).type):
                     column = table.column(name).cast(pa.int64())
                     table = table.set_column(table.schema.get_field_index(name), name, column)
-            columns = [map(_hashable, column.to_pylist()) for column in table.columns]
+            columns = map(_hashable, table.columns)
             found.update(zip(*columns, strict=True))
         return found
 
@@ -375,6 +253,9 @@ class LocalQuery:
         return self.chosen.layout
 
 
-def _hashable(value):
-    """A value of a result; a list of structs as a tuple of tuples."""
-    return tuple(tuple(one.values()) for one in value) if isinstance(value, list) else value
+def _hashable(column):
+    """The values of a column of results; a list of structs as a tuple of tuples."""
+    values = column.to_pylist()
+    if not pa.types.is_list(column.type):
+        return values
+    return [None if some is None else tuple(tuple(one.values()) for one in some) for some in values]

@@ -1,7 +1,7 @@
 """`make bench-auto`: seconds of the busiest instance under `auto`, beside eight single layouts.
 
 Each cell of a fixed sample runs without Spark and without emulated work, one task after another,
-each instance in a task of its own (`benchmarks.inprocess`). What counts is what a cluster would
+each instance in a task of its own (`joinengine.lab.inline`). What counts is what a cluster would
 wait for: the seconds of the busiest instance, summed over the batches. They are seconds of the
 processor, which other programs hardly disturb. Of many instances some one is always slower than it
 should be: layouts run `--repeat` times in turn, and of each instance and batch the least is taken.
@@ -21,12 +21,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import inprocess
 from benchmarks.auto.cells import Cell, Floats, batches, condition, sample, window
 from benchmarks.keeping import append, commit, folder, lines
 from joinengine.driver.records import BatchRecord
+from joinengine.lab.inline import inline_runs
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.layouts import choose
-from tests.harness import two_way
 
 AUTO = "auto"
 SINGLE = ("hash", "mixed", "dlb-h", "mnrt", "qmmp", "pkg", "dynamic", "bi-k")
@@ -82,7 +82,7 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
             start = time.process_time()
             try:
                 records = _run(cell, name, frames, most_s)
-            except inprocess.TimeUp:
+            except inline_runs.TimeUp:
                 busy[name] = []
                 continue
             whole.setdefault(name, []).append(time.process_time() - start)
@@ -106,13 +106,13 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
 
 
 def _run(
-    cell: Cell, name: str, frames: Sequence[inprocess.Frame], most_s: float = np.inf
+    cell: Cell, name: str, frames: Sequence[inline_runs.Frame], most_s: float = np.inf
 ) -> list[BatchRecord]:
     """The records of all batches; raises TimeUp if they take more than `most_s`."""
-    schemas = frames[0][0].schema, frames[0][1].schema
-    query = two_way(window(cell), cell.instances, on=condition(cell), schemas=schemas)
-    on = inprocess.On(inprocess.OnProcessor(), most_s=most_s)
-    return inprocess.run(query, choose(name), frames, on=on)
+    inputs = Input(frames[0][0].schema), Input(frames[0][1].schema)
+    query = two_way(inputs, condition(cell), window(cell), cell.instances)
+    on = inline_runs.On(inline_runs.OnProcessor(), most_s=most_s)
+    return inline_runs.run(query, choose(name), frames, on=on)
 
 
 def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:

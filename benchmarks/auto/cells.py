@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.inprocess import Frame
 from joinengine import band, equi, within
+from joinengine.lab.inline.inline_runs import Frame
 from joinengine.model.conditions import Condition
 from joinengine.model.windows import Window
 

@@ -1,6 +1,6 @@
 """`python -m benchmarks.auto.few_tasks`: `auto` beside `hash` where two tasks host 64 instances.
 
-Streams as in `benchmarks.layouts.pairs`, run without Spark (`benchmarks.inprocess`), layouts in
+Streams as in `benchmarks.layouts.pairs`, run without Spark (`joinengine.lab.inline`), layouts in
 turn. Figures are seconds of the processor, so that other programs hardly matter, and the least of
 `--repeat` runs: all work; a *batch*, which is the busier task and all work outside tasks, added up
 over the batches; and the busier task alone.
@@ -16,11 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import inprocess
 from benchmarks.layouts.pairs import BATCH_S, NEAR, SKEWS, WINDOWS, Stream, batches
 from joinengine import equi, within
+from joinengine.lab.inline import inline_runs
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.layouts import choose
-from tests.harness import two_way
 
 TASKS, INSTANCES = 2, 64
 BASELINE = "hash"
@@ -50,16 +50,16 @@ def main(layouts: str, repeat: int) -> None:
     Console(width=120).print(table)
 
 
-def _run(stream: Stream, frames: Sequence[inprocess.Frame], name: str) -> tuple[list[float], int]:
+def _run(stream: Stream, frames: Sequence[inline_runs.Frame], name: str) -> tuple[list[float], int]:
     """The three figures of a run, and how many keys are divided at its end."""
     length = f"{int(stream.window * BATCH_S)} s"
     window = within("l_time", "r_time", lower=f"-{length}", upper=length, delay="1 s")
-    schemas = frames[0][0].schema, frames[0][1].schema
+    inputs = Input(frames[0][0].schema), Input(frames[0][1].schema)
     condition = equi("l_key", "r_key")
-    query = two_way(window, INSTANCES, on=condition, where=_WHERE, schemas=schemas)
+    query = two_way(inputs, condition, window, INSTANCES, where=_WHERE)
     begin = time.process_time()
-    on = inprocess.On(inprocess.OnProcessor(), TASKS)
-    records = inprocess.run(query, choose(name), frames, on=on)
+    on = inline_runs.On(inline_runs.OnProcessor(), TASKS)
+    records = inline_runs.run(query, choose(name), frames, on=on)
     whole = time.process_time() - begin
     busy = [np.array(record.joins[0].work.busy_s) for record in records]
     tasks = np.array([np.bincount(np.arange(len(one)) % TASKS, one, TASKS) for one in busy])

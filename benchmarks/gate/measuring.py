@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import joinengine
-from benchmarks import inprocess
 from benchmarks.auto.cells import Cell, batches, condition, window
+from joinengine.lab.inline import inline_runs
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.layouts import choose
-from tests.harness import two_way
 
 LAYOUTS = ("hash", "mnrt", "auto")
 #: A large side with a hot key, a small one with even keys, four batches of a million rows.
@@ -48,13 +48,13 @@ def _kernels(tree: Path, folder: Path) -> dict[str, float]:
 def _runs() -> dict[str, float]:
     """A whole run under each layout; one before warms up."""
     frames = list(batches(STREAM))
-    schemas = frames[0][0].schema, frames[0][1].schema
+    inputs = Input(frames[0][0].schema), Input(frames[0][1].schema)
     on, within = condition(STREAM), window(STREAM)
     found = dict[str, float]()
     for name in (LAYOUTS[0], *LAYOUTS):
-        query = two_way(within, STREAM.instances, on=on, schemas=schemas)
+        query = two_way(inputs, on, within, STREAM.instances)
         start = time.process_time()
-        inprocess.run(query, choose(name), frames)
+        inline_runs.run(query, choose(name), frames)
         found[f"run {STREAM.stream} {name}"] = time.process_time() - start
     return found
 

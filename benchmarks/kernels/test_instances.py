@@ -13,6 +13,7 @@ import pytest
 from joinengine.api import column_checks as columns
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.query import FromSource, JoinType
@@ -22,7 +23,6 @@ from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
-from tests.harness import InlineJobs
 
 #: Rows of a batch: a small side and a large one, as in the last join of EQ5.
 SMALL, LARGE = 100, 60_000

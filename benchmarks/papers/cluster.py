@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from benchmarks.inprocess import ROUTERS, Frame, dealt_to
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
+from joinengine.lab.inline.inline_runs import ROUTERS, Frame, dealt_to
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
@@ -30,7 +31,6 @@ from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
 from joinengine.world.world import Machine
-from tests.harness import InlineJobs
 
 #: Where the clock begins, in seconds since the epoch.
 _BEGIN_S = 1_700_000_000.0

@@ -16,20 +16,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.inprocess import Frame
 from benchmarks.papers.cluster import Cluster, run_on, seconds_of
 from benchmarks.papers.figure import Points
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
+from joinengine.lab.inline.inline_runs import Frame
+from joinengine.lab.inline.two_way import LEFT, RIGHT, Input, two_way
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, LayoutChoice
+from joinengine.model.conditions import equi
 from joinengine.model.recovery import Recovery
 from joinengine.model.speeds import Speed
 from joinengine.model.windows import Window
 from joinengine.routing.base_functions import Modulo
-from tests.harness import LEFT, RIGHT, two_way
 
 INSTANCES, WORK_S = 8, 400e-6
 #: What storing a backup costs, as a part of joining a tuple: joinengine's default.
@@ -108,7 +109,9 @@ def run(frames: Sequence[Frame], setting: Setting) -> Ran:
     store = Speed(bytes_per_s=1e18, latency_s=0.0) if setting.timeout_s else Speed()
     speed = store if setting.way is Recovery.STORE else None
     trial = Emulation(Work(WORK_S), setting.losses, speed)
-    query = two_way(setting.window, setting.instances)
+    query = two_way(
+        (Input(LEFT), Input(RIGHT)), equi("lk", "rk"), setting.window, setting.instances
+    )
     asked = Settings(trial=trial, recovery=setting.way, checksum=True)
     records = run_on(cluster, query, [choice], frames, asked)
     return Ran(

@@ -1,11 +1,11 @@
 """The engine on a saturated cluster whose clock is emulated, as Fang et al., 2016, run theirs.
 
-The engine's driver, planners and tasks run in this process (`benchmarks.inprocess`): they route,
-store, plan and move every tuple. What that would take on a cluster is computed. A task works WORK_S
-for each tuple that it receives, and for each tuple of state that moves to it; tasks share moves
-evenly. An interval lasts as long as its busiest task works, after the planner, which takes as many
-seconds of the processor as it does here. So figures are those of a cluster on which balance, moves
-and plans alone count, and other programs on this machine hardly disturb them.
+The engine's driver, planners and tasks run in this process (`joinengine.lab.inline`): they
+route, store, plan and move every tuple. What that would take on a cluster is computed. A task works
+WORK_S for each tuple that it receives, and for each tuple of state that moves to it; tasks share
+moves evenly. An interval lasts as long as its busiest task works, after the planner, which takes as
+many seconds of the processor as it does here. So figures are those of a cluster on which balance,
+moves and plans alone count, and other programs on this machine hardly disturb them.
 
 Intervals follow one another. A tuple comes at any time while the interval before its own lasts, and
 has its result when its own ends: so its mean latency is half of the one and all of the other.
@@ -20,17 +20,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import inprocess
 from joinengine import equi, within
 from joinengine.balancing.costs import Load
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline import inline_runs
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.tpch.stream import EPOCH_US
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.state.wished import Relayout
-from tests.harness import two_way
 
 #: Seconds of work for a tuple.
 WORK_S = 1e-3
@@ -73,20 +73,20 @@ class Ran:
 def run(
     query: QuerySpec,
     choice: LayoutChoice,
-    frames: Sequence[inprocess.Frame],
+    frames: Sequence[inline_runs.Frame],
     resizes: Mapping[int, int] | None = None,
     tables: Mapping[int, pa.RecordBatch] | None = None,
 ) -> Ran:
     """Run a query over intervals. `resizes`: interval -> tasks; `tables`: source -> its rows."""
     schedule = {batch: (Relayout(instances=n),) for batch, n in (resizes or {}).items()}
     settings = Settings(load=Load.TUPLES, schedule=schedule)
-    records = inprocess.run(
+    records = inline_runs.run(
         query,
         choice,
         frames,
         settings=settings,
         tables=tables,
-        on=inprocess.On(inprocess.OnProcessor()),
+        on=inline_runs.On(inline_runs.OnProcessor()),
     )
     rows = [frame[0].num_rows for frame in frames]
     return ran(
@@ -125,17 +125,13 @@ def store(keys: pa.DataType, instances: int, window: int) -> QuerySpec:
     left = pa.schema([("key", keys), ("at", _TIME)])
     right = pa.schema([("right_key", keys), ("right_at", _TIME)])
     span = f"{window * INTERVAL_US} us"
-    return two_way(
-        within("at", "right_at", lower=f"-{span}", upper=span, delay="0 s"),
-        instances,
-        on=equi("key", "right_key"),
-        schemas=(left, right),
-    )
+    near = within("at", "right_at", lower=f"-{span}", upper=span, delay="0 s")
+    return two_way((Input(left), Input(right)), equi("key", "right_key"), near, instances)
 
 
-def stored(keys: Sequence[pa.Array]) -> list[inprocess.Frame]:
+def stored(keys: Sequence[pa.Array]) -> list[inline_runs.Frame]:
     """The keys of each interval as the tuples of such an operator."""
-    frames = list[inprocess.Frame]()
+    frames = list[inline_runs.Frame]()
     for number, some in enumerate(keys):
         times = times_of(number, len(some))
         left = pa.RecordBatch.from_arrays([some, times], ["key", "at"])

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.inprocess import Frame
 from benchmarks.papers.saturated import INTERVAL_US, WORK_S, Ran, generated, ran, store, stored
 from joinengine import equi, within
+from joinengine.lab.inline.inline_runs import Frame
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.lab.queries.stock import Stock
 from joinengine.lab.queries.topk import Topk
 from joinengine.lab.simulation.candidate_layouts import Setting, play
 from joinengine.lab.simulation.planning import Served
 from joinengine.operators.base import QuerySpec
-from tests.harness import two_way
 
 INTERVALS, WINDOW = 28, 2
 #: Tuples of an interval, and tasks.
@@ -70,12 +70,14 @@ def stock_query(instances: int) -> QuerySpec:
     (trade,) = generated(Stock(), 1, 1)
     span = f"{WINDOW * INTERVAL_US} us"
     return two_way(
+        (
+            Input(trade.schema, "side = 'B'"),
+            Input(trade.rename_columns(_sold(trade.schema)).schema, "side_sell = 'S'"),
+        ),
+        equi("stock", "stock_sell"),
         within("t_ts", "t_ts_sell", lower=f"-{span}", upper=span, delay="0 s"),
         instances,
-        on=equi("stock", "stock_sell"),
         where="account = account_sell",
-        schemas=(trade.schema, trade.rename_columns(_sold(trade.schema)).schema),
-        filters=("side = 'B'", "side_sell = 'S'"),
     )
 
 

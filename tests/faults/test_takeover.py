@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from joinengine.driver import cleaning
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.keys import Side
@@ -20,7 +21,7 @@ from joinengine.state import fence, manifests
 from joinengine.state.manifest import Handed, Link
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import verify
-from tests.harness import InlineJobs, LocalQuery, rows, two_way
+from tests.harness import LocalQuery, rows, two_way
 
 BATCHES = 12
 #: The batch in which the first driver falls asleep.

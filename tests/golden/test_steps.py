@@ -18,6 +18,7 @@ import pytest
 from joinengine.driver import clock
 from joinengine.driver.settings import Settings
 from joinengine.exchange.task_results import ToOperator
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -25,7 +26,7 @@ from joinengine.operators.base import QuerySpec
 from joinengine.state.operator_state import Move, Rehome
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, rows, two_way
+from tests.harness import LocalQuery, rows, two_way
 from tests.unit.states import SECOND, chain, window
 
 FOLDER = Path(__file__).parent / "steps"

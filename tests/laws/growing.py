@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, field
 
 from joinengine.driver.loop import Loop, Trigger
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import PAIR
 from joinengine.model.windows import within
 from joinengine.world.memory import MemoryWorld
 from tests.feeding import Inert
-from tests.harness import InlineJobs, rows
+from tests.harness import rows
 
 ENDS = Trigger(finite=True)
 WINDOW = within("lt", "rt", lower="-40 us", upper="40 us", delay="0 us")

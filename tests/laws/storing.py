@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
 from joinengine.state.run import RunStores
 from joinengine.world.memory import MemoryWorld
 from joinengine.world.storage import verify
-from tests.harness import InlineJobs, LocalQuery, rows
+from tests.harness import LocalQuery, rows
 from tests.laws.cases import (
     skewed_batches,
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from joinengine import InvalidRequest, StreamAggregate, last, session_windows, sliding, top, windows
 from joinengine.api.column_checks import check_type
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.aggregation import Sessions
 from joinengine.model.keys import Side
@@ -24,7 +25,7 @@ from joinengine.predicates.grouping import compile_aggregate
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, InlineJobs, LocalQuery, rows
+from tests.harness import LEFT, LocalQuery, rows
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,

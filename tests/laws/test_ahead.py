@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.keys import PAIR
 from joinengine.model.windows import within
 from joinengine.world.world import Machine
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,

@@ -17,13 +17,14 @@ from joinengine import StreamJoin, asof, equi, latest
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
 from joinengine.kernels import hashing, nearest
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Mode, Side
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery
+from tests.harness import LEFT, RIGHT, LocalQuery
 from tests.laws.cases import CHOICES, each_router, feed, kills, relaxed, ways
 
 #: Layouts under which each left tuple meets all right tuples of its key.

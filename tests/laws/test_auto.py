@@ -17,13 +17,14 @@ from joinengine.balancing.dividing import COOLED, Shape, choose_way, costs_of, w
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval, skew
+from joinengine.lab.inline.inline_jobs import InlineJobs, Timeless
 from joinengine.layouts import Auto, Mnrt
 from joinengine.layouts.auto import TURN_PART, Unasked, _listing
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Mode, Side
 from joinengine.routing.table import RoutingTable
-from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import feed, matched, relaxed
 from tests.laws.intervals import counted
 

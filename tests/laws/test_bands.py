@@ -24,6 +24,7 @@ from joinengine.kernels.bands import (
     within_distance,
 )
 from joinengine.kernels.hashing import key_hash, make_words
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS, Hash
 from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.errors import InvalidRequest
@@ -31,7 +32,7 @@ from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.routing.base_functions import BASES
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery, two_way
+from tests.harness import LEFT, RIGHT, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     EACH_ROUTER,

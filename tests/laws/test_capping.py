@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.windows import within
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,

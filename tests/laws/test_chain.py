@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
@@ -21,7 +22,7 @@ from joinengine.state import changes, manifests
 from joinengine.state.manifest import Handed
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, rows, two_way
+from tests.harness import LocalQuery, rows, two_way
 from tests.laws.cases import (
     CHOICES,
     EACH_ROUTER,

@@ -24,9 +24,10 @@ from joinengine import (
 )
 from joinengine.driver.settings import Settings
 from joinengine.kernels.cancelling import WORDS, added_up, alike
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import JoinEngineError
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, RIGHT, InlineJobs
+from tests.harness import LEFT, RIGHT
 from tests.laws.cases import CHOICES, EACH_ROUTER, enough, feed, kills, relaxed, ways
 from tests.laws.changing import FED, SCHEMAS, Changing, joined, net_of_pairs, stream, streams
 

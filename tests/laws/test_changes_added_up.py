@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamAggregate, last, session_windows, top, windows, within
-from tests.harness import InlineJobs
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from tests.laws.cases import feed, kills, relaxed, ways
 from tests.laws.changing import FED, Changing, joined, net_of_pairs, streams
 

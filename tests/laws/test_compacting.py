@@ -10,11 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.results import showings
 from joinengine.state import fence
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, Killed, LocalQuery, two_way
+from tests.harness import Killed, LocalQuery, two_way
 from tests.laws.cases import check_results, matched, relaxed, skewed_batches, streams, usable
 
 STEPS = ("routed", "joined", "committed", "merging", "merged", "decided", "delivered")

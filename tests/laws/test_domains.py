@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Placement
@@ -15,7 +16,7 @@ from joinengine.routing.base_functions import Backed, Modulo, following
 from joinengine.routing.table import RoutingTable
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
 from tests.laws.losing import NERVOUS
 

@@ -15,11 +15,12 @@ from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Address, FileExchange
 from joinengine.exchange.packets import ShuffleExchange, forwarded
 from joinengine.kernels.hashing import content_order
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import DISORDERED, everything, relaxed, skewed_batches
 
 sent = st.lists(  # per sender its record batches, each of (instance, value)

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.loop import HandsOver, Loop, Over, Trigger
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import CheckpointMismatch, JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.state import manifests
 from joinengine.state.manifest import Handed
-from tests.harness import InlineJobs, LocalQuery, rows, two_way
+from tests.harness import LocalQuery, rows, two_way
 from tests.laws.cases import joined, relaxed
 from tests.laws.growing import SIDES, Clock, Growing
 

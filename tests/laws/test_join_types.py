@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from joinengine.api.column_checks import JOIN_TYPES
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi
 from joinengine.model.windows import INT_MAX, sliding, tumbling, within
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from joinengine.balancing.reasons import Cause
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb, choose
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.key_based import KeyBased
@@ -24,7 +25,7 @@ from joinengine.reporting.words import plan_words
 from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.state.run import RunStore, RunStores
 from joinengine.state.wished import Relayout
-from tests.harness import InlineJobs, LocalQuery, rows, two_way
+from tests.harness import LocalQuery, rows, two_way
 from tests.laws import cases
 from tests.laws.cases import (
     CHOICES,

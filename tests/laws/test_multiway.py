@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from joinengine import StreamJoin, equi, within
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Mode, Side
 from joinengine.operators import MultiwayJoin
@@ -26,7 +27,7 @@ from joinengine.operators.multiway import multiway_task, partners
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
-from tests.harness import TIME, InlineJobs, LocalQuery
+from tests.harness import TIME, LocalQuery
 from tests.laws.cases import CHOICES, each_router, feed, kills, relaxed, ways
 
 #: Layouts under which each left tuple meets all others of its key.

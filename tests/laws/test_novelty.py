@@ -13,12 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.layouts import LAYOUTS
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
-from tests.harness import TIME, InlineJobs, LocalQuery
+from tests.harness import TIME, LocalQuery
 from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes, ways
 
 WHOLE = [

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 
 from joinengine import StreamAggregate, StreamJoin, asof, equi, last, windows, within
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.layouts import LAYOUTS
 from joinengine.operators import OPERATORS
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, RIGHT, TIME, InlineJobs, LocalQuery
+from tests.harness import LEFT, RIGHT, TIME, LocalQuery
 from tests.laws.cases import CHOICES, feed, kills, relaxed, ways
 
 TEXTS = pa.schema(

@@ -8,13 +8,14 @@ from unittest.mock import patch
 import pytest
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import BiK, Ftlb, Hash, Mixed, Pkg
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.skipped import Skipped
 from joinengine.state import manifests
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 
 SIDES = [(1, 1, 0), (2, 2, 0)], [(1, 1, 0)]
 WISHES = [

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import PAIR, U_ONE
 from joinengine.model.windows import within
 from joinengine.routing.base_functions import BASES
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.state.wished import Relayout
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     EACH_ROUTER,

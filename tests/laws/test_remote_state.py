@@ -12,6 +12,7 @@ import obstore
 import pytest
 
 from joinengine.driver import step
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb
 from joinengine.model.keys import PAIR
 from joinengine.model.recovery import Recovery
@@ -22,7 +23,7 @@ from joinengine.state.run import RunStores
 from joinengine.world import buckets
 from joinengine.world import file_cache as cache
 from joinengine.world.world import Machine
-from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
+from tests.harness import Killed, LocalQuery, rows, two_way
 from tests.laws.cases import check_results, skewed_batches
 from tests.laws.losing import failing
 from tests.objects import environment, make_bucket, s3_server

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb, backup_spread
 from joinengine.model.errors import DamagedState
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
 from tests.laws.losing import NERVOUS, feed, joins, lose
 

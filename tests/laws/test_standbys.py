@@ -17,6 +17,7 @@ from joinengine.balancing.reasons import Balance
 from joinengine.balancing.statistics import Interval
 from joinengine.driver.recovery.demands import standing_by
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb, Mnrt
 from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
@@ -27,7 +28,7 @@ from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws import cases
 from tests.laws.cases import (
     check_results,

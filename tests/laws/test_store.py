@@ -13,6 +13,7 @@ from joinengine import StreamAggregate, top, windows
 from joinengine.driver.cleaning import clean
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS, Ftlb
 from joinengine.model.errors import DamagedState
 from joinengine.model.recovery import Recovery
@@ -24,7 +25,7 @@ from joinengine.spark.sources.inputs import Stream
 from joinengine.state.run import RunStores
 from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
-from tests.harness import LEFT, InlineJobs, two_way
+from tests.harness import LEFT, two_way
 from tests.laws import cases
 from tests.laws.cases import (
     CHOICES,

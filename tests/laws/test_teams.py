@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.keys import Side
 from joinengine.operators.join.teams import Arrivals
 from joinengine.state.operator_state import STATE
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     EACH_ROUTER,

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import CheckpointMismatch, TakenOver
 from joinengine.results.sinks import DiscardSink
 from joinengine.results.token_sinks import OutcomeUnknown, TokenSink
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, Killed, LocalQuery, two_way
+from tests.harness import Killed, LocalQuery, two_way
 from tests.laws.cases import joined, matched, relaxed, skewed_batches, streams, usable
 from tests.laws.growing import SIDES, WINDOW, Clock, Reading, loop_of
 from tests.reference.target import Outside, ReferenceTarget

@@ -16,6 +16,7 @@ from joinengine.driver.batch_totals import added
 from joinengine.driver.figures import FIGURES, SUMS
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.model.windows import within
@@ -24,7 +25,7 @@ from joinengine.state.manifest import Handed
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches
 
 WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="100 us")

@@ -16,11 +16,12 @@ from joinengine.balancing.costs import Load
 from joinengine.balancing.statistics import MOST_LIGHT, Interval
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb, Hash, Mnrt
 from joinengine.model.keys import U_BITS
 from joinengine.model.windows import within
 from joinengine.state.wished import Relayout
-from tests.harness import LEFT, InlineJobs, LocalQuery, two_way
+from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.cases import CHOICES, check_results, relaxed, skewed_batches
 
 INSTANCES = 4

@@ -25,13 +25,14 @@ from joinengine.balancing.costs import (
 )
 from joinengine.balancing.loads import gather_loads
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs, Timeless
 from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.conditions import band
 from joinengine.model.keys import Mode
 from joinengine.model.windows import within
 from joinengine.operators.join import candidate_pairs
 from joinengine.state.plain_states import costs_from_json, costs_to_json
-from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, relaxed, skewed_batches, streams, windows
 
 

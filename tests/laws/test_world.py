@@ -10,11 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.windows import within
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     EACH_ROUTER,

@@ -7,12 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import inprocess
 from benchmarks.papers.cluster import Clock, Cluster, run_on, seconds_of
 from benchmarks.papers.losses import skewed
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
+from joinengine.lab.inline import inline_runs
 from joinengine.layouts import Ftlb, Hash, Mixed
 from joinengine.model.recovery import Recovery
 from tests.harness import two_way
@@ -43,7 +43,7 @@ def test_a_batch_takes_as_long_as_its_busiest_instance(frames):
 def test_results_are_those_of_one_process(frames):
     found = records(frames, Mixed(intervals=1), checksum=True)
     query, settings = two_way(None, INSTANCES), Settings(checksum=True)
-    usual = inprocess.run(query, Mixed(intervals=1), frames, settings=settings)
+    usual = inline_runs.run(query, Mixed(intervals=1), frames, settings=settings)
     assert sum(one.output_rows for one in found) > 0
     assert sum(one.joins[0].moved.rows for one in found) > 0
     assert [one.checksum for one in found] == [one.checksum for one in usual]

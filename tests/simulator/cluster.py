@@ -6,6 +6,7 @@ from collections import ChainMap
 from dataclasses import dataclass
 
 from joinengine.driver.recovery import restoration as restoring
+from joinengine.lab.inline.inline_tasks import arrived, carried_out
 from joinengine.model.errors import JoinEngineError
 from joinengine.state import manifests
 from joinengine.state.run import RunStores
@@ -13,7 +14,6 @@ from joinengine.wire.codec import decode, encode
 from joinengine.wire.reports import OperatorReport
 from joinengine.world.behind import Behind
 from joinengine.world.memory import MemoryStorage
-from tests.attempts import arrived, carried_out
 from tests.simulator.disk import LostTask, TaskWorld
 from tests.simulator.jobs import SimulatedJobs
 

@@ -10,12 +10,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from joinengine.driver.jobs import OneProcess
+from joinengine.lab.inline.inline_tasks import arrived, carried_out, routed, sent_by
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.merging import MergeReport, MergeTask, merge
 from joinengine.state.run import RunStores
 from joinengine.wire.codec import decode, encode
 from joinengine.wire.reports import OperatorReport, RouteReport
-from tests.attempts import arrived, carried_out, routed, sent_by
 from tests.simulator.disk import LostTask, TaskWorld
 
 #: As Spark does on a cluster.

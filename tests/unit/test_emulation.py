@@ -16,6 +16,7 @@ from joinengine.driver.trial import Trial
 from joinengine.exchange.exchange import FileExchange, ThroughFiles
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work, slowed
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
@@ -27,7 +28,7 @@ from joinengine.spark.jobs.spark_jobs import step_of
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.run import RunStore
 from joinengine.world.memory import MemoryWorld
-from tests.harness import LEFT, InlineJobs, LocalQuery, two_way
+from tests.harness import LEFT, LocalQuery, two_way
 
 #: Readings of the clock beside the work: a millisecond each.
 READINGS_S = 0.1

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from joinengine.balancing.statistics import skew
 from joinengine.driver.records import Worked
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Hash, Mnrt
 from joinengine.model.windows import within
 from joinengine.reporting import prometheus
@@ -26,7 +27,7 @@ from joinengine.reporting.prometheus import Source, answer, text
 from joinengine.spark.query.scraping import scraped
 from joinengine.state.partitions import Partitions
 from joinengine.world.memory import MemoryWorld
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.unit.metrics import named, same
 from tests.unit.states import chain, manifest_of
 

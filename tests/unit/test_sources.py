@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.skipped import Skipped
 from joinengine.sources.feeds import FolderFeed
@@ -18,7 +19,7 @@ from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import parquet_stream
 from joinengine.spark.sources.locations import local_path
 from joinengine.spark.sources.types import spark_schema
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LocalQuery, two_way
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
 

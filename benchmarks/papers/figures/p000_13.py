@@ -8,12 +8,12 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.inprocess import Frame
 from benchmarks.papers.figure import Figure, Made
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.intervals import Curve, listed, panel
 from benchmarks.papers.saturated import WORK_S, Ran, ran, run, store, stored
 from joinengine.kernels.hashing import hash_columns
+from joinengine.lab.inline.inline_runs import Frame
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Hash, Mixed, Readj
 from joinengine.layouts.layout import LayoutChoice

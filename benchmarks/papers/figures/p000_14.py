@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.inprocess import Frame
 from benchmarks.papers import social_stock
 from benchmarks.papers.figure import Figure, Made, Panel, Points
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.intervals import listed
 from benchmarks.papers.saturated import Ran, run
+from joinengine.lab.inline.inline_runs import Frame
 from joinengine.layouts import Hash, MinTable, Mixed, Readj
 from joinengine.operators.base import QuerySpec
 

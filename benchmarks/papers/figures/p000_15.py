@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.inprocess import Frame
 from benchmarks.papers import social_stock
 from benchmarks.papers.figure import Figure, Made, Panel, Points
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.saturated import Ran, run
+from joinengine.lab.inline.inline_runs import Frame
 from joinengine.layouts import Mixed, Readj
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec

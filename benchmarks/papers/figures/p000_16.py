@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.inprocess import Frame
 from benchmarks.papers.figure import Figure, Made, Panel, Points
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.saturated import INTERVAL_US, WORK_S, Ran, run, times_of
 from joinengine import equi, within
+from joinengine.lab.inline.inline_runs import Frame
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.lab.tpch.skew import zipf_probabilities
 from joinengine.layouts import Hash, Mixed, Readj
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.operators.base import QuerySpec
-from tests.harness import two_way
 
 ZIPF, TASKS, THETAS = 0.8, 15, (0.02, 0.1)
 #: An hour in which hot keys change every quarter, and a window of five minutes: in intervals.
@@ -63,21 +63,13 @@ def _run(choice: LayoutChoice, frames: Sequence[Frame]) -> Ran:
 
 def _query() -> QuerySpec:
     """Table lineitem joins supplier, and the result joins orders within the window."""
-    sold, *_ = two_way(
-        None,
-        TASKS,
-        on=equi("l_suppkey", "s_suppkey"),
-        schemas=(_ITEM, _SUPPLIER),
-        table=Side.RIGHT,
-    ).operators
+    inputs, on = (Input(_ITEM), Input(_SUPPLIER)), equi("l_suppkey", "s_suppkey")
+    sold, *_ = two_way(inputs, on, instances=TASKS, table=Side.RIGHT).operators
     sold = replace(sold, inputs=(FromSource(0), FromSource(2)))
     span = f"{WINDOW * INTERVAL_US} us"
-    both, *_ = two_way(
-        within("l_ts", "o_ts", lower=f"-{span}", upper=span, delay="0 s"),
-        TASKS,
-        on=equi("l_orderkey", "o_orderkey"),
-        schemas=(sold.output_schema, _ORDER),
-    ).operators
+    near = within("l_ts", "o_ts", lower=f"-{span}", upper=span, delay="0 s")
+    inputs, on = (Input(sold.output_schema), Input(_ORDER)), equi("l_orderkey", "o_orderkey")
+    both, *_ = two_way(inputs, on, near, TASKS).operators
     both = replace(both, index=1, inputs=(FromOperator(0), FromSource(1)))
     return QuerySpec((sold, both), ("lineitem", "orders", "supplier"), frozenset([2]))
 

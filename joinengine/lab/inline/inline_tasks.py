@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from joinengine.exchange.exchange import ThroughShuffle
+import pyarrow as pa
+
+from joinengine.exchange.exchange import Exchange, ThroughShuffle
 from joinengine.exchange.packets import ShuffleExchange, forwarded, sender
 from joinengine.exchange.route import RoutePlan, RouteTask
-from joinengine.operators.base import OperatorTask, carry_out
+from joinengine.operators.base import Operator, OperatorTask, carry_out
+from joinengine.state.run import RunStores
 from joinengine.wire.codec import decode
+from joinengine.wire.reports import OperatorReport, RouteReport
+from joinengine.world.world import World
+
+#: What one route task sees: tuples of a source, or the progress of its event time.
+Seen = Sequence[tuple[int, pa.RecordBatch | float]]
+#: Operator and task -> the packets that a shuffle has for it.
+Mail = MutableMapping[tuple[int, int], list[bytes]]
 
 
-def routed(told, partition, tuples, world, *, sorts=False):
-    """The report of a route task, and its exchange. `told`: its instructions as bytes.
+def routed(
+    told: bytes, partition: int, seen: Seen, world: World, *, sorts: bool = False
+) -> tuple[RouteReport, Exchange]:
+    """The report of a route task, and its exchange. `told`: its instructions.
 
-    `tuples`: a list of (source, record batch or progress of event time).
+    `sorts`: its input may come in any order.
     """
     plan = decode(told, RoutePlan)
     exchange = sender(plan.exchange, world)
     task = RouteTask(plan, partition, exchange, world, sorts=sorts)
-    for source, batch in tuples:
+    for source, batch in seen:
         if isinstance(batch, float):
             task.report.progress[source] = batch
         else:
@@ -29,20 +43,27 @@ def routed(told, partition, tuples, world, *, sorts=False):
     return task.close(), exchange
 
 
-def carried_out(operator, told, packets, whole, stores, world):
-    """The report of an operator's task, and its exchange.
+def carried_out(
+    operator: Operator,
+    told: bytes,
+    packets: Iterable[bytes],
+    whole: bool,
+    stores: RunStores,
+    world: World,
+) -> tuple[OperatorReport, Exchange]:
+    """The report of an operator's task, and its exchange. `told`: its instructions.
 
     `packets`: what has arrived through a shuffle; `whole`: all of it has, since no instance is
     lost. `stores`: the run stores of its process.
     """
     task = decode(told, OperatorTask)
     header = task.header
-    exchange = sender(header.exchange, world)
+    exchange: Exchange = sender(header.exchange, world)
     if isinstance(header.exchange, ThroughShuffle):
-        exchange = ShuffleExchange(header.exchange.tasks, packets)
+        shuffle = exchange = ShuffleExchange(header.exchange.tasks, packets)
         if whole:
-            exchange.check([side.rows for side in task.arriving])
-        task = replace(task, received=exchange.blocks(len(operator.schemas)))
+            shuffle.check([side.rows for side in task.arriving])
+        task = replace(task, received=shuffle.blocks(len(operator.schemas)))
     store = stores.store_of(
         header.runs.folder,
         header.operator,
@@ -53,18 +74,21 @@ def carried_out(operator, told, packets, whole, stores, world):
     return carry_out(operator, task, store, exchange, world), exchange
 
 
-def sent_by(attempts, rng, mail):
+def sent_by(attempts: Sequence[Exchange], rng: random.Random, mail: Mail) -> None:
     """Each receiver gets the packets of one attempt, one receiver not of the same as others."""
-    if not isinstance(attempts[0], ShuffleExchange):
+    shuffles = [one for one in attempts if isinstance(one, ShuffleExchange)]
+    if not shuffles:
         return
-    sent = [list(exchange.sent()) for exchange in attempts]
+    sent = [list(exchange.sent()) for exchange in shuffles]
     assert all(one == sent[0] for one in sent), "another attempt has sent something else"
     for to in sorted({(packet.operator, packet.task) for packet in sent[0]}):
         chosen = rng.choice(sent)
         mail[to] += [one.content for one in chosen if (one.operator, one.task) == to]
 
 
-def arrived(operator, tasks, rng, mail):
+def arrived(
+    operator: Operator, tasks: Sequence[OperatorTask], rng: random.Random, mail: Mail
+) -> tuple[list[list[bytes]], bool]:
     """Per task its packets, in no particular order, and whether they are whole."""
     if not isinstance(tasks[0].header.exchange, ThroughShuffle):
         return [[] for _ in tasks], True

@@ -1,4 +1,4 @@
-"""A join without Spark: the engine's own driver and tasks in this process, one task after another.
+"""A run of a query without Spark.
 
 Why: seconds of single instances, as many tasks as instances, and hundreds of runs in an hour. What
 Spark adds to a batch is left out; `make bench-peers` measures that.
@@ -20,6 +20,7 @@ from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.kernels.allocating import keep_freed_memory
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.results.delivery import Delivery
@@ -27,7 +28,6 @@ from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
 from joinengine.world.world import MACHINE, Machine, World
-from tests.harness import InlineJobs
 
 #: Per source the tuples of a batch.
 Frame = Sequence[pa.RecordBatch]
