@@ -9,16 +9,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 import numpy as np
 
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import skew
 from joinengine.driver.hot_keys import Heat
-from joinengine.model.keys import PAIR, Side
 from joinengine.model.skipped import Skipped
-from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Position
 from joinengine.state.partitions import BySource
 from joinengine.state.run import Reads
@@ -284,42 +281,3 @@ def latency_s(records: Sequence[BatchRecord], quantile: float) -> float | None:
         return None
     rows = np.cumsum([n for _, n in ordered])
     return ordered[int(np.searchsorted(rows, quantile * rows[-1]))][0]
-
-
-def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
-    """(operator, side) -> how its tuples came so far; sides that are not known yet are left out.
-
-    It is measured from a side's first batch to its last. The tuples of the first batch do not
-    count: it is unknown over how much event time they were gathered.
-    """
-    seen = dict[tuple[int, Side], Flow]()
-    for number in range(len(records[0].joins)) if records else ():
-        for side in PAIR[: len(records[0].joins[number].sides)]:
-            flow = _flow([record.joins[number] for record in records], side)
-            if flow is not None:
-                seen[number, side] = flow
-    return seen
-
-
-def _flow(batches: Sequence[OperatorRecord], side: Side) -> Flow | None:
-    brought = [
-        (one, batch.watermark)
-        for batch in batches
-        for one in [batch.sides[side]]
-        if one.homed and math.isfinite(one.newest)
-    ]
-    if len(brought) < 2:
-        return None
-    sides = [one for one, _ in brought]
-    span_us = sides[-1].newest - sides[0].newest
-    if span_us <= 0:
-        return None
-    lags = [one.newest - watermark for one, watermark in brought if math.isfinite(watermark)]
-    held = next((one for one in reversed(sides) if one.held_rows), None)
-    return Flow(
-        batch_rows=sum(one.homed for one in sides[1:]) / (len(sides) - 1),
-        batch_us=span_us / (len(sides) - 1),
-        newest_us=sides[-1].newest,
-        lag_us=median(lags) if lags else None,
-        copy_bytes=held.held_bytes / held.held_rows if held else 0.0,
-    )

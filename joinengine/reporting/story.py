@@ -21,7 +21,8 @@ from threading import Lock
 from joinengine.balancing.reasons import Cause, Reason
 from joinengine.driver.figures import FIGURES
 from joinengine.driver.hot_keys import Heat, HotKey
-from joinengine.driver.records import BatchRecord, OperatorRecord, rates_seen
+from joinengine.driver.rates import rates_seen
+from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.heads import short_name
 from joinengine.reporting.progress import whole_s

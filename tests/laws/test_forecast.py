@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from joinengine.driver.records import rates_seen
+from joinengine.driver.rates import rates_seen
 from joinengine.layouts import choose
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import tumbling, within

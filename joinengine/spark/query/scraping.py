@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.records import rates_seen
+from joinengine.driver.rates import rates_seen
 from joinengine.reporting.prometheus import Source, answer
 from joinengine.spark.query.loop_thread import Running
 from joinengine.spark.query.run_watch import Watch

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.records import BatchRecord, rates_seen
+from joinengine.driver.rates import rates_seen
+from joinengine.driver.records import BatchRecord
 from joinengine.model.texts import Shown, counted
 from joinengine.reporting.explain import explain, not_reached, waiting_for
 from joinengine.reporting.heads import head_of

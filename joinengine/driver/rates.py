@@ -1,0 +1,50 @@
+"""How the tuples of a query have come so far; from it operators forecast their state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.model.keys import PAIR, Side
+from joinengine.operators.timing import Flow
+
+
+def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
+    """(operator, side) -> how its tuples came so far; sides that are not known yet are left out.
+
+    It is measured from a side's first batch to its last. The tuples of the first batch do not
+    count: it is unknown over how much event time they were gathered.
+    """
+    seen = dict[tuple[int, Side], Flow]()
+    for number in range(len(records[0].joins)) if records else ():
+        for side in PAIR[: len(records[0].joins[number].sides)]:
+            flow = _flow([record.joins[number] for record in records], side)
+            if flow is not None:
+                seen[number, side] = flow
+    return seen
+
+
+def _flow(batches: Sequence[OperatorRecord], side: Side) -> Flow | None:
+    brought = [
+        (one, batch.watermark)
+        for batch in batches
+        for one in [batch.sides[side]]
+        if one.homed and math.isfinite(one.newest)
+    ]
+    if len(brought) < 2:
+        return None
+    sides = [one for one, _ in brought]
+    span_us = sides[-1].newest - sides[0].newest
+    if span_us <= 0:
+        return None
+    lags = [one.newest - watermark for one, watermark in brought if math.isfinite(watermark)]
+    held = next((one for one in reversed(sides) if one.held_rows), None)
+    return Flow(
+        batch_rows=sum(one.homed for one in sides[1:]) / (len(sides) - 1),
+        batch_us=span_us / (len(sides) - 1),
+        newest_us=sides[-1].newest,
+        lag_us=median(lags) if lags else None,
+        copy_bytes=held.held_bytes / held.held_rows if held else 0.0,
+    )
