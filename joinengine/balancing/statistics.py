@@ -200,9 +200,7 @@ def is_small(interval: Interval) -> bool:
 
 def few_after(history: Sequence[Interval]) -> int:
     """Of fewer tuples of a side, in the batch after some intervals, a sparing report tells none."""
-    if not history:
-        return FEW_TUPLES
-    mean = float(history[-1].stored.mean(axis=1).max(initial=0.0))
+    mean = float(history[-1].stored.mean(axis=1).max(initial=0.0)) if history else FEW_TUPLES
     return max(min(max(int(ABOVE * mean), LEAST_TUPLES), FEW_TUPLES), 1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,18 @@ class Probed(NamedTuple):
     hashes: Words
     cells: Ints | None = None
     some: Bools | None = None
+
+
+def are_distinct(probed: Sequence[Probed]) -> bool:
+    """Whether no tuple probes one hash by two of its cells."""
+    for one, other in combinations(probed, 2):
+        same = one.hashes == other.hashes
+        for some in (one.some, other.some):
+            if some is not None:
+                same &= some
+        if same.any():
+            return False
+    return True
 
 
 def scales_of(keys: Sequence[pa.Field]) -> tuple[int | None, ...]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
 from joinengine.exchange.route import RoutePlan
+from joinengine.lab.inline import inline_jobs, inline_tasks
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import tumbling, within
@@ -27,7 +28,6 @@ from joinengine.state.upkeep import Changes
 from joinengine.state.wished import Relayout
 from joinengine.wire.codec import decode, encode
 from joinengine.wire.reports import InstanceReport, OperatorReport, RouteReport
-from tests import attempts, harness
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, relaxed, skewed_batches
 
@@ -79,8 +79,8 @@ def test_what_travels_arrives(layout, window, tmp_path, monkeypatch):
         sent[content] = value
         return content
 
-    monkeypatch.setattr(harness, "encode", noted)
-    for module in (harness, attempts):
+    monkeypatch.setattr(inline_jobs, "encode", noted)
+    for module in (inline_jobs, inline_tasks):
         monkeypatch.setattr(module, "decode", checked)
     other = CHOICES["bi" if layout == "mnrt" else "mnrt"]
     schedule = {1: (Relayout(instances=5),), 2: (Relayout(choice=other),)}

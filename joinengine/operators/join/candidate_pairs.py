@@ -17,35 +17,32 @@ ns, and the comparisons that are left, or 2 ns where a grid serves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from joinengine.balancing import statistics
 from joinengine.balancing.counting import Done
+from joinengine.exchange.keying import are_distinct
 from joinengine.kernels.bands import Bools
-from joinengine.kernels.comparing import equal_at, latest_time
+from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
-from joinengine.kernels.hashing import first_word
-from joinengine.kernels.probing import Hits, Ints, Needles, Rows, live_rows
+from joinengine.kernels.probing import Hits, Ints, Needles, live_rows
 from joinengine.kernels.seating import (
     find_seated,
     group_seated,
     keys_of,
     row_bounds,
-    seated_order,
 )
 from joinengine.kernels.timelines import Timeline, covered
-from joinengine.model.keys import U_BITS, Side
+from joinengine.model.keys import Side
 from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.hot import texts_of
 from joinengine.operators.join.capping import Cap, Capped
 from joinengine.operators.join.grids import Line, blocks_of, find
 from joinengine.operators.join.join_spec import JoinSpec
-from joinengine.operators.join.matching import MADE, PAIRS, Matcher, Pairs, Unsettled
+from joinengine.operators.join.matching import MADE, PAIRS, Matcher, Unsettled
+from joinengine.operators.join.probe_slots import Asked, Met, Slot
 from joinengine.operators.join.tallying import Tally
 from joinengine.operators.join.teams import SortedTuples
 from joinengine.operators.spines import Timer
@@ -53,115 +50,12 @@ from joinengine.predicates.theta import Grid
 from joinengine.routing.routes import probe_flag
 from joinengine.state.gathering import Sheet, sheets_of
 from joinengine.state.run import OpenRun, Run
-from joinengine.state.run_file import Page
 
 #: Stored tuples of dense keys that are looked at together.
 STORED = 1 << 17
 
 #: Per seat some runs of one side.
 Runs = list[list[OpenRun]]
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """What arrived tuples of `side` probe for in a slot: one layout version, one of their hashes.
-
-    `rows`: the arrived rows, sorted by seat and word; `needles`: their distinct seated keys.
-    `cells`: per arrived row the cell that it probes; None: no band. `dense` (needles,): which have
-    more pairs with stored tuples than tuples, or than `cap` allows; None: there is none.
-    """
-
-    spec: JoinSpec
-    side: Side
-    arrived: SortedTuples
-    rows: Ints
-    needles: Needles
-    cells: Ints | None
-    dense: Bools
-    tally: Tally
-    cap: Cap | None
-
-    @cached_property
-    def sizes(self) -> Ints:
-        """(needles,) how many arrived rows have each."""
-        return np.diff(self.needles.starts)
-
-    @cached_property
-    def needle_of(self) -> Ints:
-        """(rows,) the needle of each arrived row."""
-        return np.repeat(np.arange(len(self.dense)), self.sizes)
-
-    @cached_property
-    def groups(self) -> Ints:
-        """(needles,) the number of each dense needle among them."""
-        return np.cumsum(self.dense) - 1
-
-    @cached_property
-    def dense_rows(self) -> tuple[Ints, Ints]:
-        """The arrived rows of the dense needles, and the needle of each."""
-        some = self.dense[self.needle_of]
-        return self.rows[some], self.needle_of[some]
-
-    @cached_property
-    def timeline(self) -> Timeline:
-        """The dense rows by needle and time."""
-        rows, needle = self.dense_rows
-        assert self.arrived.times is not None
-        return Timeline.of(self.groups[needle], self.arrived.times[rows])
-
-    @cached_property
-    def in_time(self) -> Line:
-        """The dense rows in the order of the timeline."""
-        return self._line(self.dense_rows[0][self.timeline.order])
-
-    @cached_property
-    def by_key(self) -> Line:
-        """All rows."""
-        return self._line(self.rows)
-
-    def _line(self, rows: Ints) -> Line:
-        return Line(self.spec.predicate, self.side, self.arrived.columns, rows)
-
-    def pairs(self, sheet: Sheet, rows: Rows, stored: Rows) -> Pairs:
-        """Arrived rows and stored ones, pair by pair."""
-        theirs = sheet.page.columns
-        return Pairs(self.side, self.arrived, rows, theirs, stored, self.cells, self.tally)
-
-    @cached_property
-    def shares_keys(self) -> bool:
-        """Whether the arrived tuples of each dense needle have one key."""
-        rows, needle = self.dense_rows
-        return self._equal(self.side, self.arrived, rows, needle)
-
-    def has_keys_of(self, sheet: Sheet, rows: Ints, needle: Ints) -> bool:
-        """Whether stored `rows` have the keys of the needles, and these one each."""
-        return self.shares_keys and self._equal(self.side.other, sheet.page, rows, needle)
-
-    def _equal(self, side: Side, tuples: SortedTuples | Page, rows: Ints, needle: Ints) -> bool:
-        """Whether rows of `side` have the keys that the first arrived tuples of needles have."""
-        firsts = self.rows[self.needles.starts[needle]]
-        ours, theirs = self.spec.keys(self.side), self.spec.keys(side)
-        return all(
-            equal_at(tuples.columns.column(b), rows, self.arrived.columns.column(a), firsts).all()
-            for a, b in zip(ours, theirs, strict=True)
-        )
-
-
-class _Met(NamedTuple):
-    """Stored tuple i, of needle[i], meets met.rows[begin[i]:begin[i] + lengths[i]]."""
-
-    needle: Ints
-    stored: Ints
-    met: Line
-    begin: Ints
-    lengths: Ints
-
-    def only(self, some: Bools) -> _Met:
-        """Of some stored tuples."""
-        needle, stored, begin, lengths = (
-            one[some] for one in (self.needle, self.stored, self.begin, self.lengths)
-        )
-        return _Met(needle, stored, self.met, begin, lengths)
 
 
 class Prober:
@@ -190,39 +84,57 @@ class Prober:
         sheets = sheets_of(self._in_reach(side, arrived, state))
         keying = self._spec.keying
         several = None if keying.is_plain else keying.probed(side, arrived.columns)
-        for number in range(len(self._task.stored.versions) * keying.probes):
-            version, place = divmod(number, keying.probes)
-            asked = self._task.stored.versions[version]
-            stored = [sheet for sheet in sheets if sheet.version == asked]
+        joint = several is not None and self._spec.max_pairs is None and are_distinct(several)
+        for version, number in enumerate(self._task.stored.versions):
+            stored = [sheet for sheet in sheets if sheet.version == number]
             weighs = self._weighs and version == 0
-            rows = np.flatnonzero(arrived.flags & probe_flag(number))
-            seats = None if arrived.seats is None else arrived.seats[rows]
-            if not (stored or weighs):
-                self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
-                continue
-            words, cells = arrived.words[rows], None
-            if several is not None:
-                words = first_word(several[place].hashes[rows] >> np.uint64(U_BITS))
-                order = seated_order(words, seats)
-                rows, words, cells = rows[order], words[order], several[place].cells
-                seats = None if seats is None else seats[order]
-            needles = group_seated(words, seats)
-            found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
-            most = self._spec.max_pairs
-            dense, pairs = _dense(needles, found, most)
-            by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
-            tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
-            cap = None if most is None else Cap.of(len(dense), most)
-            slot = _Slot(self._spec, side, arrived, rows, needles, cells, dense, tally, cap)
-            for sheet, hits in zip(stored, found, strict=True):
-                self._meet(slot, sheet, hits)
-            self.counts += tally.per_seat()
-            if cap is not None:
-                self._note_capped(slot, cap)
-            if weighs:
-                self.done.append(tally.done(side))
+            places = range(keying.probes)
+            flags = [probe_flag(version * keying.probes + place) for place in places]
+            # Of as many probes pairs will be told by key, so to ask them together would be in vain.
+            many = keying.probes * len(arrived.words) >= statistics.FEW_PAIRS
+            if joint and not (weighs and (many or not self._spares)):
+                asked = Asked.of(arrived, flags, several)
+                if self._probe(side, arrived, asked, stored, weighs=weighs):
+                    continue
+            for place, flag in enumerate(flags):
+                one = None if several is None else several[place : place + 1]
+                asked = Asked.of(arrived, [flag], one)
+                self._probe(side, arrived, asked, stored, weighs=weighs)
 
-    def _note_capped(self, slot: _Slot, cap: Cap) -> None:
+    def _probe(
+        self,
+        side: Side,
+        arrived: SortedTuples,
+        asked: Asked,
+        stored: Sequence[Sheet],
+        *,
+        weighs: bool,
+    ) -> bool:
+        """Pair tuples with those of a version; False: pairs are to be told by key, and cannot."""
+        rows, words, seats, *_ = asked
+        if not (stored or weighs):
+            self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
+            return True
+        needles = group_seated(words, seats)
+        found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
+        most = self._spec.max_pairs
+        dense, pairs = _dense(needles, found, most)
+        by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
+        if by_key and asked.is_joint:
+            return False
+        tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
+        cap = None if most is None else Cap.of(len(dense), most)
+        slot = Slot(self._spec, side, arrived, rows, needles, asked.cells, dense, tally, cap)
+        for sheet, hits in zip(stored, found, strict=True):
+            self._meet(slot, sheet, hits)
+        self.counts += tally.per_seat()
+        if cap is not None:
+            self._note_capped(slot, cap)
+        if weighs:
+            self.done.append(tally.done(side))
+        return True
+
+    def _note_capped(self, slot: Slot, cap: Cap) -> None:
         """Take note of the pairs that were left out."""
         keying, columns = self._spec.keying, slot.arrived.columns
 
@@ -232,7 +144,7 @@ class Prober:
 
         self.capped.add(cap, keys_of(slot.needles.hashes), texts)
 
-    def _meet(self, slot: _Slot, sheet: Sheet, hits: Hits) -> None:
+    def _meet(self, slot: Slot, sheet: Sheet, hits: Hits) -> None:
         """Pair the tuples of one sheet with the arrived ones that have their keys."""
         if not len(hits.needles):
             return
@@ -254,13 +166,13 @@ class Prober:
             unsettled = Unsettled(keys=not slot.has_keys_of(sheet, stored, needle), times=False)
             if is_near:
                 begin, end = slot.needles.starts[needle], slot.needles.starts[needle + 1]
-                met = _Met(needle, stored, slot.by_key, begin, end - begin)
+                met = Met(needle, stored, slot.by_key, begin, end - begin)
             else:
                 met = self._in_time(slot, sheet, stored, needle)
             with self._timed("match"):
                 self._meet_dense(slot, sheet, met, unsettled, limit)
 
-    def _in_time(self, slot: _Slot, sheet: Sheet, stored: Ints, needle: Ints) -> _Met:
+    def _in_time(self, slot: Slot, sheet: Sheet, stored: Ints, needle: Ints) -> Met:
         """Which arrived rows are near enough in time to stored ones of dense needles."""
         window = self._spec.window
         assert window is not None
@@ -272,10 +184,10 @@ class Prober:
         begin, lengths = slot.timeline.between(groups[order], first, last)
         some = np.flatnonzero(lengths)
         order = order[some]
-        return _Met(needle[order], stored[order], slot.in_time, begin[some], lengths[some])
+        return Met(needle[order], stored[order], slot.in_time, begin[some], lengths[some])
 
     def _meet_dense(
-        self, slot: _Slot, sheet: Sheet, found: _Met, unsettled: Unsettled, limit: int
+        self, slot: Slot, sheet: Sheet, found: Met, unsettled: Unsettled, limit: int
     ) -> None:
         """Compare stored rows with the arrived ones that they meet.
 
@@ -307,8 +219,8 @@ class Prober:
             self._matcher.match(slot.pairs(sheet, inner[places], rows), unsettled)
 
     def _meet_in_grid(
-        self, slot: _Slot, sheet: Sheet, found: _Met, unsettled: Unsettled, limit: int
-    ) -> _Met:
+        self, slot: Slot, sheet: Sheet, found: Met, unsettled: Unsettled, limit: int
+    ) -> Met:
         """Compare neighbours among the stored rows together; returns those that have too few."""
         spec = self._spec
         if spec.predicate is None or spec.distance is not None or not len(found.stored):
@@ -328,7 +240,7 @@ class Prober:
                 self._matcher.match(slot.pairs(sheet, rows, stored), known)
         return found.only(others)
 
-    def _is_near(self, slot: _Slot, sheet: Sheet) -> bool:
+    def _is_near(self, slot: Slot, sheet: Sheet) -> bool:
         """Whether each tuple of a sheet is near enough in time to each that arrived."""
         window, times = self._spec.window, slot.arrived.times
         if window is None or times is None:
