@@ -103,24 +103,28 @@ def test_all_keys_are_told_after_an_imbalance_alone(intervals, level, restarted)
     assert asked(query)[-1] < len(hot) - 1, "balanced again"
 
 
+STATISTICS = "joinengine.balancing.statistics."
+
+
+def fed(folder, name, intervals, batches):
+    """A query that balances tuples, after these batches."""
+    choice = replace(CHOICES[name], intervals=intervals, **CALM)
+    settings = Settings(load=Load.TUPLES)
+    query = LocalQuery(folder, two_way(None, INSTANCES), name, choice=choice, settings=settings)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+    check_results(query, batches)
+    return query
+
+
 @pytest.mark.parametrize("name", ["mnrt", "mixed"])
 def test_small_batches_tell_all_keys_first_and_after_an_imbalance(name, tmp_path, monkeypatch):
     """Then there is a plan; in large ones each tells them, and one follows at once."""
     hot = [False] * 3 + [True] * 3 + [False] * 3
-    choice = replace(CHOICES[name], intervals=1, **CALM)
     for few, expected, first in ((1 << 20, [0, 4], 4), (0, list(range(len(hot))), 3)):
-        monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", few)
-        monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", few)
-        query = LocalQuery(
-            tmp_path / str(few),
-            two_way(None, INSTANCES),
-            name,
-            choice=choice,
-            settings=Settings(load=Load.TUPLES),
-        )
-        for number, (left, right) in enumerate(batches := batches_of(hot)):
-            query.run_tuples(number, left, right)
-        check_results(query, batches)
+        monkeypatch.setattr(STATISTICS + "FEW_TUPLES", few)
+        monkeypatch.setattr(STATISTICS + "FEW_PAIRS", few)
+        query = fed(tmp_path / str(few), name, 1, batches_of(hot))
         assert asked(query)[: len(expected)] == expected
         assert replanned(query)[0] == first
 
@@ -130,23 +134,12 @@ def test_a_key_that_becomes_hot_in_a_small_batch_is_planned_for_after_it(
     name, tmp_path, monkeypatch
 ):
     """Its instance has more than others had, and tells it in a light report."""
-    hot = [False] * 3 + [True] * 3 + [False] * 3
-    choice = replace(CHOICES[name], intervals=2, **CALM)
-    few = "joinengine.balancing.statistics."
-    monkeypatch.setattr(few + "FEW_TUPLES", 1 << 20)
-    monkeypatch.setattr(few + "FEW_PAIRS", 1 << 20)
+    batches = batches_of([False] * 3 + [True] * 3 + [False] * 3, [500, 400])
+    monkeypatch.setattr(STATISTICS + "FEW_TUPLES", 1 << 20)
+    monkeypatch.setattr(STATISTICS + "FEW_PAIRS", 1 << 20)
     for least, first in ((0, 3), (1 << 20, 4)):
-        monkeypatch.setattr(few + "LEAST_TUPLES", least)
-        query = LocalQuery(
-            tmp_path / str(least),
-            two_way(None, INSTANCES),
-            name,
-            choice=choice,
-            settings=Settings(load=Load.TUPLES),
-        )
-        for number, (left, right) in enumerate(batches := batches_of(hot, [500, 400])):
-            query.run_tuples(number, left, right)
-        check_results(query, batches)
+        monkeypatch.setattr(STATISTICS + "LEAST_TUPLES", least)
+        query = fed(tmp_path / str(least), name, 2, batches)
         assert asked(query)[:2] == [0, 4]
         assert replanned(query)[0] == first
 

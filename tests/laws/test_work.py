@@ -99,17 +99,24 @@ def test_few_pairs_are_not_told_by_key(few, told, monkeypatch, tmp_path):
     assert work.probed.sum() == 23
 
 
-@pytest.mark.parametrize(("few", "told"), [(0, 400), (200, 400), (500, 0)])
-def test_pairs_of_a_band_are_told_by_the_cell_that_found_them(few, told, monkeypatch, tmp_path):
+def test_pairs_of_a_band_are_told_by_the_cell_that_found_them(monkeypatch, tmp_path):
     """Few tuples ask for their cells together, and one after another if there are many pairs."""
-    monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", few)
-    on = band("lv", "rv", lower=-10, upper=10)
-    query = LocalQuery(tmp_path, two_way(None, 1, on=on), "auto", choice=LAYOUTS["auto"]())
-    query.run_tuples(0, [(n, 7, 0) for n in range(40)], [(n, 8, 0) for n in range(10)])
-    work = newest(query).work
-    assert sum(query.output().values()) == work.results.sum() + work.others[4].sum() == 400
-    assert work.candidates.sum() == told
-    assert np.array_equal(work.candidates, work.results)
+    on, told = band("lv", "rv", lower=-10, upper=10), []
+    for few in (0, 50, 1000):
+        monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", few)
+        choice = LAYOUTS["auto"]()
+        query = LocalQuery(tmp_path / str(few), two_way(None, 1, on=on), "auto", choice=choice)
+        left, right = [(n, 25 * (n % 4), 0) for n in range(40)], [(n, 25 * n, 0) for n in range(10)]
+        query.run_tuples(0, left, right)
+        interval = newest(query)
+        work = interval.work
+        assert sum(query.output().values()) == 40
+        assert work.results.sum() + work.others[4].sum() == 40
+        pairs = zip(work.candidates.T.tolist(), work.results.T.tolist(), strict=True)
+        told.append(dict(zip(interval.hashes.tolist(), pairs, strict=True)))
+    assert told[0] == told[1]
+    assert any(results[1] for _, results in told[1].values())
+    assert not any(results[1] for _, results in told[2].values())
 
 
 @relaxed

@@ -42,7 +42,7 @@ from joinengine.operators.join.capping import Cap, Capped
 from joinengine.operators.join.grids import Line, blocks_of, find
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.join.matching import MADE, PAIRS, Matcher, Unsettled
-from joinengine.operators.join.probe_slots import Asked, Met, Slot
+from joinengine.operators.join.probe_slots import Met, Probes, Slot
 from joinengine.operators.join.tallying import Tally
 from joinengine.operators.join.teams import SortedTuples
 from joinengine.operators.spines import Timer
@@ -92,26 +92,32 @@ class Prober:
             flags = [probe_flag(version * keying.probes + place) for place in places]
             # Of as many probes pairs will be told by key, so to ask them together would be in vain.
             many = keying.probes * len(arrived.words) >= statistics.FEW_PAIRS
-            if joint and not (weighs and (many or not self._spares)):
-                asked = Asked.of(arrived, flags, several)
-                if self._probe(side, arrived, asked, stored, weighs=weighs):
+            tells = joint and weighs and (many or not self._spares)
+            if joint and not tells:
+                probes = Probes.of(arrived, flags, several)
+                if self._probe(side, arrived, probes, stored, weighs=weighs):
                     continue
+                tells = True
             for place, flag in enumerate(flags):
                 one = None if several is None else several[place : place + 1]
-                asked = Asked.of(arrived, [flag], one)
-                self._probe(side, arrived, asked, stored, weighs=weighs)
+                probes = Probes.of(arrived, [flag], one)
+                self._probe(side, arrived, probes, stored, weighs=weighs, tells=tells)
 
     def _probe(
         self,
         side: Side,
         arrived: SortedTuples,
-        asked: Asked,
+        probes: Probes,
         stored: Sequence[Sheet],
         *,
         weighs: bool,
+        tells: bool = False,
     ) -> bool:
-        """Pair tuples with those of a version; False: pairs are to be told by key, and cannot."""
-        rows, words, seats, *_ = asked
+        """Pair tuples with those of a version; False: pairs are to be told by key, and cannot.
+
+        `tells`: they are told by key even if they are few.
+        """
+        rows, words, seats, *_ = probes
         if not (stored or weighs):
             self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
             return True
@@ -119,12 +125,12 @@ class Prober:
         found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
         most = self._spec.max_pairs
         dense, pairs = _dense(needles, found, most)
-        by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
-        if by_key and asked.is_joint:
+        by_key = tells or (weighs and not (self._spares and pairs < statistics.FEW_PAIRS))
+        if by_key and probes.is_joint:
             return False
         tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
         cap = None if most is None else Cap.of(len(dense), most)
-        slot = Slot(self._spec, side, arrived, rows, needles, asked.cells, dense, tally, cap)
+        slot = Slot(self._spec, side, arrived, rows, needles, probes.cells, dense, tally, cap)
         for sheet, hits in zip(stored, found, strict=True):
             self._meet(slot, sheet, hits)
         self.counts += tally.per_seat()

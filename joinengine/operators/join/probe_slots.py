@@ -1,6 +1,6 @@
 """What arrived tuples probe for: their words, sorted, and what is worked out of them once.
 
-Why: the tuples of a band join probe for several cells. Asked for all of them together, a stored
+Why: the tuples of a band join probe for several cells. Probes for all of them together, a stored
 tuple is looked up once, and what is fixed for a batch is paid once. They are asked for one after
 another where it matters which cell a pair was found by: two cells of a tuple share a hash, or pairs
 are counted or limited by key.
@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joinengine.exchange.keying import Probed
 from joinengine.kernels.bands import Bools
@@ -32,8 +33,10 @@ from joinengine.operators.join.teams import SortedTuples
 from joinengine.state.gathering import Sheet
 from joinengine.state.run_file import Page
 
+T = TypeVar("T", bound=np.generic)
 
-class Asked(NamedTuple):
+
+class Probes(NamedTuple):
     """What arrived tuples probe for, by seat and word: (n,) rows of the tuples, words, and seats.
 
     `cells`: per arrived row its cell, with which those of stored tuples are compared; None: no two
@@ -49,26 +52,30 @@ class Asked(NamedTuple):
     @classmethod
     def of(
         cls, arrived: SortedTuples, flags: Sequence[int], probed: Sequence[Probed] | None
-    ) -> Asked:
+    ) -> Probes:
         """Of the tuples with a flag, the words of the hashes beside it; None: their own words."""
         each = [np.flatnonzero(arrived.flags & flag) for flag in flags]
-        rows = np.concatenate(each)
+        rows = _whole(each)
         seats = None if arrived.seats is None else arrived.seats[rows]
         if probed is None:
             return cls(rows, arrived.words[rows], seats)
         hashes = [one.hashes[some] for one, some in zip(probed, each, strict=True)]
-        words = first_word(np.concatenate(hashes) >> np.uint64(U_BITS))
+        words = first_word(_whole(hashes) >> np.uint64(U_BITS))
         order = seated_order(words, seats)
         seats = None if seats is None else seats[order]
         cells = probed[0].cells if len(probed) == 1 else None
         return cls(rows[order], words[order], seats, cells, len(probed) > 1)
 
 
+def _whole(parts: Sequence[NDArray[T]]) -> NDArray[T]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 @dataclass(frozen=True)
 class Slot:
     """What arrived tuples of `side` probe for in a slot: one layout version, some of their hashes.
 
-    `rows`, `cells`: as in Asked; `needles`: the distinct seated keys of the rows. `dense`
+    `rows`, `cells`: as in Probes; `needles`: the distinct seated keys of the rows. `dense`
     (needles,): which have more pairs with stored tuples than tuples, or than `cap` allows; None:
     there is none.
     """
