@@ -99,24 +99,29 @@ def test_few_pairs_are_not_told_by_key(few, told, monkeypatch, tmp_path):
     assert work.probed.sum() == 23
 
 
-def test_pairs_of_a_band_are_told_by_the_cell_that_found_them(monkeypatch, tmp_path):
-    """Few tuples ask for their cells together, and one after another if there are many pairs."""
-    on, told = band("lv", "rv", lower=-10, upper=10), []
-    for few in (0, 50, 1000):
-        monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", few)
+@pytest.mark.parametrize("reach", [None, 20], ids=["full", "window"])
+def test_pairs_of_a_band_are_told_by_the_cell_that_found_them(reach, monkeypatch, tmp_path):
+    """Also where a tuple asks for all of its cells together; one of the cells is dense."""
+    on, told, window = band("lv", "rv", lower=-10, upper=10), [], None
+    if reach is not None:
+        window = within("lt", "rt", lower="0 s", upper=f"{reach} us", delay="1 s")
+    left = [(n, 25 * (n % 4), n) for n in range(40)]
+    right = [(n, 25 * n, 5 * n) for n in range(10)] + [(n, 3, n) for n in range(10, 50)]
+    near = [(a, b) for a in left for b in right if reach is None or 0 <= b[2] - a[2] <= reach]
+    expected = sum(abs(a[1] - b[1]) <= 10 for a, b in near)
+    for together in (True, False):
+        monkeypatch.setattr(candidate_pairs, "are_distinct", lambda _, found=together: found)
         choice = LAYOUTS["auto"]()
-        query = LocalQuery(tmp_path / str(few), two_way(None, 1, on=on), "auto", choice=choice)
-        left, right = [(n, 25 * (n % 4), 0) for n in range(40)], [(n, 25 * n, 0) for n in range(10)]
+        plan = two_way(window, 1, on=on)
+        query = LocalQuery(tmp_path / str(together), plan, "auto", choice=choice)
         query.run_tuples(0, left, right)
         interval = newest(query)
-        work = interval.work
-        assert sum(query.output().values()) == 40
-        assert work.results.sum() + work.others[4].sum() == 40
-        pairs = zip(work.candidates.T.tolist(), work.results.T.tolist(), strict=True)
-        told.append(dict(zip(interval.hashes.tolist(), pairs, strict=True)))
+        results = interval.work.results
+        rows = sum(query.output().values())
+        assert results.sum() == rows == expected == interval.work.done[4].sum()
+        told.append(dict(zip(interval.hashes.tolist(), results.T.tolist(), strict=True)))
+        assert max(map(max, told[0].values())) > rows / 2  # the dense one
     assert told[0] == told[1]
-    assert any(results[1] for _, results in told[1].values())
-    assert not any(results[1] for _, results in told[2].values())
 
 
 @relaxed

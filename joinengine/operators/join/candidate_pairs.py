@@ -87,21 +87,15 @@ class Prober:
         joint = several is not None and self._spec.max_pairs is None and are_distinct(several)
         for version, number in enumerate(self._task.stored.versions):
             stored = [sheet for sheet in sheets if sheet.version == number]
-            weighs = self._weighs and version == 0
-            places = range(keying.probes)
-            flags = [probe_flag(version * keying.probes + place) for place in places]
-            # Of as many probes pairs will be told by key, so to ask them together would be in vain.
-            many = keying.probes * len(arrived.words) >= statistics.FEW_PAIRS
-            tells = joint and weighs and (many or not self._spares)
-            if joint and not tells:
+            flags = [probe_flag(version * keying.probes + place) for place in range(keying.probes)]
+            if joint:
                 probes = Probes.of(arrived, flags, several)
-                if self._probe(side, arrived, probes, stored, weighs=weighs):
-                    continue
-                tells = True
+                self._probe(side, arrived, probes, stored, weighs=self._weighs and not version)
+                continue
             for place, flag in enumerate(flags):
                 one = None if several is None else several[place : place + 1]
                 probes = Probes.of(arrived, [flag], one)
-                self._probe(side, arrived, probes, stored, weighs=weighs, tells=tells)
+                self._probe(side, arrived, probes, stored, weighs=self._weighs and not version)
 
     def _probe(
         self,
@@ -111,24 +105,21 @@ class Prober:
         stored: Sequence[Sheet],
         *,
         weighs: bool,
-        tells: bool = False,
-    ) -> bool:
-        """Pair tuples with those of a version; False: pairs are to be told by key, and cannot.
-
-        `tells`: they are told by key even if they are few.
-        """
+    ) -> None:
+        """Pair tuples with those of a version; `weighs`: its keys are weighed."""
         rows, words, seats, *_ = probes
         if not (stored or weighs):
             self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
-            return True
+            return
         needles = group_seated(words, seats)
         found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
         most = self._spec.max_pairs
         dense, pairs = _dense(needles, found, most)
-        by_key = tells or (weighs and not (self._spares and pairs < statistics.FEW_PAIRS))
-        if by_key and probes.is_joint:
-            return False
-        tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
+        by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
+        seats_here = self.counts.shape[1]
+        tally = Tally.of(
+            needles, rows, arrived, seats_here, by_key=by_key, is_joint=probes.is_joint
+        )
         cap = None if most is None else Cap.of(len(dense), most)
         slot = Slot(self._spec, side, arrived, rows, needles, probes.cells, dense, tally, cap)
         for sheet, hits in zip(stored, found, strict=True):
@@ -138,7 +129,6 @@ class Prober:
             self._note_capped(slot, cap)
         if weighs:
             self.done.append(tally.done(side))
-        return True
 
     def _note_capped(self, slot: Slot, cap: Cap) -> None:
         """Take note of the pairs that were left out."""
@@ -162,7 +152,8 @@ class Prober:
             slot.tally.compare(sparse.needles, sparse.counts * slot.sizes[sparse.needles])
             with self._timed("match"):
                 for rows, ranks in expand_pairs(*rows_of_hits(sparse, slot.needles), limit):
-                    pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks))
+                    groups = slot.groups_at(rows)
+                    pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks), groups)
                     self._matcher.match(pairs, unsettled)
         if not dense.any():
             return
@@ -183,11 +174,11 @@ class Prober:
         window = self._spec.window
         assert window is not None
         times = latest_time(sheet.page.columns, self._spec.times(slot.side.other))[stored]
-        groups = slot.groups[needle]
+        ranks = slot.dense_ranks[needle]
         # In the order of time, neighbours search, and then meet, much the same rows.
-        order = Timeline.of(groups, times).order
+        order = Timeline.of(ranks, times).order
         first, last = window.partners(slot.side.other, times[order])
-        begin, lengths = slot.timeline.between(groups[order], first, last)
+        begin, lengths = slot.timeline.between(ranks[order], first, last)
         some = np.flatnonzero(lengths)
         order = order[some]
         return Met(needle[order], stored[order], slot.in_time, begin[some], lengths[some])
@@ -221,8 +212,10 @@ class Prober:
         found = self._meet_in_grid(slot, sheet, found, unsettled, limit)
         # Numbers of rows that are half as wide take half the time to expand.
         inner, outer = found.met.rows.astype(np.int32), found.stored.astype(np.int32)
+        told = found.met.groups
         for rows, places in expand_pairs(outer, found.begin, found.lengths, limit):
-            self._matcher.match(slot.pairs(sheet, inner[places], rows), unsettled)
+            groups = None if told is None else told[places]
+            self._matcher.match(slot.pairs(sheet, inner[places], rows, groups), unsettled)
 
     def _meet_in_grid(
         self, slot: Slot, sheet: Sheet, found: Met, unsettled: Unsettled, limit: int

@@ -35,12 +35,16 @@ SPARE = 0.4
 
 @dataclass(frozen=True)
 class Line:
-    """Rows of a batch of `side`, in an order in which others meet stretches of them."""
+    """Rows of a batch of `side`, in an order in which others meet stretches of them.
+
+    `groups`: in which group of a tally pairs of each are counted; None: it knows them by row.
+    """
 
     predicate: Predicate | None
     side: Side
     columns: pa.RecordBatch
     rows: Ints
+    groups: Ints | None = None
 
     @cached_property
     def asked(self) -> Sided | None:

@@ -48,7 +48,8 @@ Times = Mapping[Side, Ints]
 class Pairs(NamedTuple):
     """Candidate pairs: (n,) `rows` of tuples of `side` that `arrived`, and of `stored` ones.
 
-    `cells`: per arrived row the cell that it probed; None: no band. `tally` counts their results.
+    `cells`: per arrived row the cell that it probed; None: no band. `tally` counts their results,
+    in `groups`; None: in those of the arrived rows.
     """
 
     side: Side
@@ -58,6 +59,7 @@ class Pairs(NamedTuple):
     stored_rows: Rows
     cells: Ints | None
     tally: Tally
+    groups: Ints | None = None
 
     @property
     def columns(self) -> Mapping[Side, pa.RecordBatch]:
@@ -71,7 +73,10 @@ class Pairs(NamedTuple):
 
     def only(self, some: Bools | Ints) -> Pairs:
         """Some of the pairs."""
-        return self._replace(rows=self.rows[some], stored_rows=self.stored_rows[some])
+        groups = None if self.groups is None else self.groups[some]
+        return self._replace(
+            rows=self.rows[some], stored_rows=self.stored_rows[some], groups=groups
+        )
 
 
 class Unsettled(NamedTuple):
@@ -163,7 +168,7 @@ class Matcher:
             if self._spec.makes_pairs:
                 with self._timed("result"):
                     if unsettled.counts:
-                        here.tally.make(here.rows)
+                        here.tally.make(here.rows, here.groups)
                     self._results.add(self._columns(here, windows))
 
     def _marked(self, pairs: Pairs, times: Times | None, windows: Ints | None) -> None:

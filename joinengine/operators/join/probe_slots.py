@@ -1,9 +1,9 @@
 """What arrived tuples probe for: their words, sorted, and what is worked out of them once.
 
-Why: the tuples of a band join probe for several cells. Probes for all of them together, a stored
+Why: the tuples of a band join probe for several cells. Probed for all of them together, a stored
 tuple is looked up once, and what is fixed for a batch is paid once. They are asked for one after
 another where it matters which cell a pair was found by: two cells of a tuple share a hash, or pairs
-are counted or limited by key.
+are limited by key.
 """
 
 from __future__ import annotations
@@ -100,8 +100,12 @@ class Slot:
         """(rows,) the needle of each arrived row."""
         return np.repeat(np.arange(len(self.dense)), self.sizes)
 
+    def groups_at(self, places: Ints) -> Ints | None:
+        """The groups of some of `rows`, by place; None: the tally knows them by arrived row."""
+        return self.needle_of[places] if self.tally.by_pair else None
+
     @cached_property
-    def groups(self) -> Ints:
+    def dense_ranks(self) -> Ints:
         """(needles,) the number of each dense needle among them."""
         return np.cumsum(self.dense) - 1
 
@@ -116,25 +120,27 @@ class Slot:
         """The dense rows by needle and time."""
         rows, needle = self.dense_rows
         assert self.arrived.times is not None
-        return Timeline.of(self.groups[needle], self.arrived.times[rows])
+        return Timeline.of(self.dense_ranks[needle], self.arrived.times[rows])
 
     @cached_property
     def in_time(self) -> Line:
         """The dense rows in the order of the timeline."""
-        return self._line(self.dense_rows[0][self.timeline.order])
+        rows, needle = self.dense_rows
+        order = self.timeline.order
+        return self._line(rows[order], needle[order] if self.tally.by_pair else None)
 
     @cached_property
     def by_key(self) -> Line:
         """All rows."""
-        return self._line(self.rows)
+        return self._line(self.rows, self.needle_of if self.tally.by_pair else None)
 
-    def _line(self, rows: Ints) -> Line:
-        return Line(self.spec.predicate, self.side, self.arrived.columns, rows)
+    def _line(self, rows: Ints, groups: Ints | None) -> Line:
+        return Line(self.spec.predicate, self.side, self.arrived.columns, rows, groups)
 
-    def pairs(self, sheet: Sheet, rows: Rows, stored: Rows) -> Pairs:
-        """Arrived rows and stored ones, pair by pair."""
+    def pairs(self, sheet: Sheet, rows: Rows, stored: Rows, groups: Ints | None = None) -> Pairs:
+        """Arrived rows and stored ones, pair by pair; `groups`: of the tally, if it wants them."""
         theirs = sheet.page.columns
-        return Pairs(self.side, self.arrived, rows, theirs, stored, self.cells, self.tally)
+        return Pairs(self.side, self.arrived, rows, theirs, stored, self.cells, self.tally, groups)
 
     @cached_property
     def shares_keys(self) -> bool:

@@ -25,13 +25,15 @@ from joinengine.operators.join.teams import SortedTuples
 class Tally:
     """What the tuples that probe in one slot have done, by group: a needle, or else a seat.
 
-    `group_of_needle` (needles,); `group_of_row`: per arrived row, None: there is one group. Counts
-    are (groups,).
+    `group_of_needle` (needles,); `group_of_row`: per arrived row, None: there is one group, or, if
+    it is counted `by_pair`, a row has several needles, and each pair comes with its own. Counts are
+    (groups,).
     """
 
     needles: Needles
     seats: int
     by_key: bool
+    by_pair: bool
     group_of_needle: Ints
     group_of_row: Ints | None
     candidates: Ints
@@ -39,23 +41,34 @@ class Tally:
 
     @classmethod
     def of(
-        cls, needles: Needles, rows: Ints, arrived: SortedTuples, seats: int, *, by_key: bool
+        cls,
+        needles: Needles,
+        rows: Ints,
+        arrived: SortedTuples,
+        seats: int,
+        *,
+        by_key: bool,
+        is_joint: bool = False,
     ) -> Tally:
         """Nothing yet.
 
         `rows`: those of `arrived` that probe, in the order of the needles; they are at `seats`
-        seats. `by_key`: pairs are told by key.
+        seats. `by_key`: pairs are told by key. `is_joint`: a row may be there more than once.
         """
         n = len(needles.hashes)
         if by_key:
-            of_needle, of_row = np.arange(n), np.zeros(len(arrived.words), np.int64)
-            of_row[rows] = np.repeat(of_needle, np.diff(needles.starts))
-            return cls(needles, seats, by_key, of_needle, of_row, *np.zeros((2, n), np.int64))
+            of_needle, of_row = np.arange(n), None
+            if not is_joint:
+                of_row = np.zeros(len(arrived.words), np.int64)
+                of_row[rows] = np.repeat(of_needle, np.diff(needles.starts))
+            counts = np.zeros((2, n), np.int64)
+            return cls(needles, seats, by_key, is_joint, of_needle, of_row, *counts)
         counts = np.zeros((2, seats), np.int64)
         if arrived.seats is None:
-            return cls(needles, seats, by_key, np.zeros(n, np.int64), None, *counts)
+            return cls(needles, seats, by_key, False, np.zeros(n, np.int64), None, *counts)
         at_seats = arrived.seats.astype(np.int64)
-        return cls(needles, seats, by_key, seats_of(needles.hashes), at_seats, *counts)
+        of_needle = seats_of(needles.hashes)
+        return cls(needles, seats, by_key, False, of_needle, at_seats, *counts)
 
     def compare(self, needles: Ints, counts: Ints) -> None:
         """Count pairs that are compared: so many of each of some needles."""
@@ -69,9 +82,12 @@ class Tally:
         """Count results: so many of each of some needles."""
         _add(self.results, self.group_of_needle[needles], counts)
 
-    def make(self, rows: Rows) -> None:
-        """Count a result of each of some arrived rows."""
-        self._add_rows(self.results, rows)
+    def make(self, rows: Rows, groups: Ints | None = None) -> None:
+        """Count a result of each of some arrived rows, in the `groups` of these pairs."""
+        if groups is None:
+            self._add_rows(self.results, rows)
+        else:
+            _add(self.results, groups, None)
 
     def _add_rows(self, totals: Ints, rows: Rows) -> None:
         if self.group_of_row is None:
@@ -101,5 +117,5 @@ class Tally:
         return Done(side, self.needles.hashes, probed, *pairs)
 
 
-def _add(totals: Ints, places: Ints, counts: Ints) -> None:
+def _add(totals: Ints, places: Ints, counts: Ints | None) -> None:
     totals += np.bincount(places, counts, len(totals)).astype(np.int64)
