@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 #: The stream lies in so many files on each side, of so many seconds of event time.
-FILES, FILE_S = 40, 25
-ROWS = {"views": 1_100_000, "purchases": 220_000}
+FILES, FILE_S = 200, 25
+#: Rows of a file; those of the first files are the same, however many follow.
+FILE_ROWS = {"views": 27_500, "purchases": 5_500}
+ROWS = sum(FILE_ROWS.values()) * FILES
 #: The hot product, and its part of the tuples of both streams; the others are alike.
 HOT, PART, PRODUCTS = 7, 0.3, 200_000
 WINDOW_S = 300
@@ -30,28 +32,49 @@ _BEGIN_US = 1_700_000_000_000_000
 def record(folder: Path) -> None:
     """Write both streams, unless they are there."""
     told = folder / "stream.json"
-    wanted = {"rows": ROWS, "hot": PART, "products": PRODUCTS, "files": FILES}
+    wanted = {"rows": FILE_ROWS, "hot": PART, "products": PRODUCTS, "files": FILES}
     if told.exists() and json.loads(told.read_text()) == wanted:
         return
-    rng = np.random.default_rng(5)
-    for name, rows in ROWS.items():
-        _write(folder / name, name[0], rows, rng)
+    for side, (name, rows) in enumerate(FILE_ROWS.items()):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(FILES):
+            path = folder / name / f"{number:03d}.parquet"
+            rng = np.random.default_rng([5, side, number])
+            pq.write_table(_table(name[0], rows, number, rng), path, row_group_size=rows // 4)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # streams read files in this order
     told.write_text(json.dumps(wanted))
 
 
-def _write(folder: Path, letter: str, rows: int, rng: np.random.Generator) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    seconds = np.sort(rng.random(rows)) * FILES * FILE_S
+def _table(letter: str, rows: int, number: int, rng: np.random.Generator) -> pa.Table:
+    """The rows of one file."""
+    begin = _BEGIN_US + number * FILE_S * 1_000_000
+    times = pa.array(np.sort(rng.integers(0, FILE_S * 1_000_000, rows)) + begin)
     product = np.where(rng.random(rows) < PART, HOT, rng.integers(HOT + 1, PRODUCTS, rows))
-    price = rng.random(rows)
-    for number in range(FILES):
-        some = (seconds >= number * FILE_S) & (seconds < (number + 1) * FILE_S)
-        times = pa.array((seconds[some] * 1e6).astype(np.int64) + _BEGIN_US)
-        columns = {
-            f"{letter}_product": pa.array(product[some], pa.int64()),
-            f"{letter}_time": times.cast(pa.timestamp("us", tz="UTC")),
-            f"{letter}_price": price[some],
-        }
-        path = folder / f"{number:03d}.parquet"
-        pq.write_table(pa.table(columns), path, row_group_size=max(1, int(some.sum()) // 4))
-        os.utime(path, (1_700_000_000 + number,) * 2)  # streams read files in this order
+    columns = {
+        f"{letter}_product": pa.array(product, pa.int64()),
+        f"{letter}_time": times.cast(pa.timestamp("us", tz="UTC")),
+        f"{letter}_price": rng.random(rows),
+    }
+    return pa.table(columns)
+
+
+def answer() -> str:
+    """SQL of the results for DuckDB, over the tables `views` and `purchases`.
+
+    Prices are joined by cells and times by stretches, so that few pairs are looked at: as it is
+    given to the engines, the condition would take DuckDB many minutes.
+    """
+    cell, stretch = 2 * NEAR, WINDOW_S * 1_000_000  # a cell is wider than NEAR, by more than ulps
+    return f"""
+        with seen as (
+            select *, floor(v_price / {cell}) as cell, epoch_us(v_time) // {stretch} as stretch
+            from views
+        ), near as (
+            select *, floor(p_price / {cell}) + unnest([-1, 0, 1]) as cell from purchases
+        ), bought as (
+            select *, epoch_us(p_time) // {stretch} + unnest([-1, 0]) as stretch from near
+        )
+        select v_product, v_time, v_price, p_product, p_time, p_price from seen join bought
+        on v_product = p_product and seen.cell = bought.cell and seen.stretch = bought.stretch
+        where p_time >= v_time and p_time <= v_time + interval {WINDOW_S} seconds and {PRICES}
+    """
