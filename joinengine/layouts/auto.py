@@ -44,7 +44,7 @@ from joinengine.routing.table import RoutingTable
 #: A plan must be able to save this part of what a task works whatever comes: so much the driver
 #: works for it, and what a few thousand tuples cost is no better known. The first plan must save it
 #: in any case, since tasks count listed keys from then on, for a fifth of it.
-TURN_PART = 1.0
+TURN_PART = 0.5
 #: An instance need not be relieved of less than this part of what a task works.
 TASK_PART = 0.1
 #: So much more work tasks may have that their instances are as busy as each other.

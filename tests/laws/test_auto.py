@@ -251,12 +251,15 @@ def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
 
 
 @pytest.mark.parametrize(("turns", "due"), [(0.9, True), (1.1, False)])
-def test_a_first_key_is_listed_if_that_saves_a_turn(turns, due, monkeypatch):
-    """Tasks count listed keys from then on; where some are listed, it costs no more."""
+def test_a_first_key_is_listed_if_that_saves_half_a_turn(turns, due, monkeypatch):
+    """Tasks count listed keys from then on; where some are listed, it costs no more.
+
+    `turns`: what a plan could save, of that.
+    """
     monkeypatch.setattr("joinengine.layouts.auto.TURN_PART", TURN_PART)
     layout, interval = Auto().start(4), counted({0: (4000.0, 4000.0, 1e6)}, 4)
     work_s = interval.work.seconds()
-    turn_s = turns * float(work_s.max() - work_s.mean())
+    turn_s = turns * float(work_s.max() - work_s.mean()) / TURN_PART
     small = interval._replace(work=interval.work._replace(turn_s=turn_s))
     loads = Auto().gather(layout.base, layout.table, [small] * 4)
     assert Auto()._is_due(loads, loads.per_instance()) is due
