@@ -56,13 +56,15 @@ class Arriving:
         every = [bounds for block in blocks for bounds in block.bounds]
         width = max(map(len, every), default=0)
         bounds = np.array(every, np.int64).reshape(len(every), width)
-        found = list[Arriving]()
+        arriving = list[Arriving]()
         for some in hosted_by_task:
             # After a shrink an instance may live on as a watcher, and no tuple is routed to it.
-            hosted = np.array([one for one in sorted(some) if one + 1 < width], np.int64)
+            hosted = np.array(
+                [instance for instance in sorted(some) if instance + 1 < width], np.int64
+            )
             spans = np.stack([bounds[:, hosted], bounds[:, hosted + 1]])
-            found.append(cls(operator, side, files, chunks, width, hosted, spans))
-        return found
+            arriving.append(cls(operator, side, files, chunks, width, hosted, spans))
+        return arriving
 
     @property
     def rows(self) -> int:

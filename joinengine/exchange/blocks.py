@@ -82,8 +82,10 @@ class BlockWriter:
         rows = deliveries.rows[order]
         start = self._timer_s()
         columns = admitted.select(role.admission.schema.names).take(pa.array(rows)).columns
-        found = [pa.array(words[rows]), pa.array(deliveries.flags[order]), *columns]
-        self._outbox.put(pa.RecordBatch.from_arrays(found, schema=_schema(role, found)), bounds)
+        columns_sent = [pa.array(words[rows]), pa.array(deliveries.flags[order]), *columns]
+        self._outbox.put(
+            pa.RecordBatch.from_arrays(columns_sent, schema=_schema(role, columns_sent)), bounds
+        )
         self.write_s += self._timer_s() - start
         self._chunks += 1
         self.report.deliveries += len(rows)
@@ -122,8 +124,10 @@ class BlockWriter:
         role = self._role
         if role.admission.stays_put:
             return homes_alone(role.router, words)
-        found = self._to_all(admitted, words, u)
-        return only(found, found.flags != BACKUP) if role.admission.passes_by else found
+        deliveries = self._to_all(admitted, words, u)
+        return (
+            only(deliveries, deliveries.flags != BACKUP) if role.admission.passes_by else deliveries
+        )
 
     def _to_all(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         """The deliveries to homes, to backups, and to whom is probed."""
@@ -131,9 +135,9 @@ class BlockWriter:
         if keying.is_plain:
             return role.router.route(role.side.routed, words)
         probed = list[tuple[Words, Ints | None]]()
-        for one in keying.probed(role.side, admitted):
-            some = None if one.some is None else np.flatnonzero(one.some)
-            all_words = make_words(one.hashes, u)
+        for cells in keying.probed(role.side, admitted):
+            some = None if cells.some is None else np.flatnonzero(cells.some)
+            all_words = make_words(cells.hashes, u)
             probed.append((all_words if some is None else all_words[some], some))
         return role.router.route_apart(role.side.routed, words, probed)
 
@@ -182,15 +186,15 @@ class BlockReader:
 
     def slices(self, instance: int) -> list[pa.RecordBatch]:
         """The rows for `instance` of each record batch, without a copy or empty slices."""
-        found = list[pa.RecordBatch]()
+        pieces = list[pa.RecordBatch]()
         for block in self._blocks:
             for chunk, bounds in enumerate(block.bounds):
                 if instance + 1 >= len(bounds):  # an instance to which no tuple is routed any more
                     continue
                 start, stop = int(bounds[instance]), int(bounds[instance + 1])
                 if stop > start:
-                    found.append(self._exchange.batches(block)[chunk].slice(start, stop - start))
-        return found
+                    pieces.append(self._exchange.batches(block)[chunk].slice(start, stop - start))
+        return pieces
 
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The record batches, without a copy, each with its bounds: see Block."""

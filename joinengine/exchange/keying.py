@@ -43,9 +43,9 @@ class Probed(NamedTuple):
 
 def are_distinct(probed: Sequence[Probed]) -> bool:
     """Whether no tuple probes one hash by two of its cells."""
-    for one, other in combinations(probed, 2):
-        same = one.hashes == other.hashes
-        for some in (one.some, other.some):
+    for cells, others in combinations(probed, 2):
+        same = cells.hashes == others.hashes
+        for some in (cells.some, others.some):
             if some is not None:
                 same &= some
         if same.any():

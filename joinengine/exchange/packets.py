@@ -89,11 +89,11 @@ class ShuffleExchange(Exchange):
 
     def blocks(self, sides: int) -> tuple[tuple[Block, ...], ...]:
         """What has arrived, per side, in the order of the senders."""
-        found: list[list[Block]] = [[] for _ in range(sides)]
+        by_side: list[list[Block]] = [[] for _ in range(sides)]
         for name, (head, counts, _) in sorted(self._arrived.items()):
             bounds = np.concatenate([[0], np.cumsum(counts)])
-            found[head.side].append(Block(head.operator, Side(head.side), name, (bounds,)))
-        return tuple(map(tuple, found))
+            by_side[head.side].append(Block(head.operator, Side(head.side), name, (bounds,)))
+        return tuple(map(tuple, by_side))
 
     def check(self, expected: Sequence[int]) -> None:
         """Raise DamagedState if not so many tuples have arrived, per side, as reports have told.
@@ -175,11 +175,15 @@ def forwarded(content: bytes, instances: Collection[int], tasks: int) -> Iterato
     """
     head, counts, batch = _opened(content)
     yield Packet(head.operator, head.task, content)
-    wanted = [one for one in sorted(instances) if one < len(counts) and counts[one]]
+    wanted = [
+        instance for instance in sorted(instances) if instance < len(counts) and counts[instance]
+    ]
     if not wanted:
         return
     ends = np.cumsum(counts)
-    kept = np.concatenate([np.arange(ends[one] - counts[one], ends[one]) for one in wanted])
+    kept = np.concatenate(
+        [np.arange(ends[instance] - counts[instance], ends[instance]) for instance in wanted]
+    )
     left = np.zeros_like(counts)
     left[wanted] = counts[wanted]
     copy = _packed(head, left, batch.take(pa.array(kept)))

@@ -101,7 +101,7 @@ class Results:
             return
         if self._checksum is not None:
             # Pieces are small; and column by column, since the memory of one serves the next.
-            pieces = zip(*(one.columns for one in self._waiting), strict=True)
+            pieces = zip(*(piece.columns for piece in self._waiting), strict=True)
             columns = map(pa.concat_arrays, pieces)
             self._sum = (self._sum + self._checksum(columns)) % (1 << 64)
         self._writer.write(self._waiting)

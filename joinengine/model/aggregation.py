@@ -118,14 +118,14 @@ class Panes:
 
     def ends(self, panes: Times, closed: float, watermark: float) -> NDArray[np.int64]:
         """The ends of the windows that hold any of (n,) panes and lie in (closed, watermark]."""
-        found = np.unique(panes)
+        instants = np.unique(panes)
         if not self.given:
             numbers = np.concatenate(
-                [np.arange(*self._holding(pane)) for pane in found.tolist()]
+                [np.arange(*self._holding(pane)) for pane in instants.tolist()]
                 or [np.empty(0, np.int64)]
             )
-            found = np.unique(numbers) * self.slide_us + self.size_us
-        return found[(found > closed) & (found <= watermark)]
+            instants = np.unique(numbers) * self.slide_us + self.size_us
+        return instants[(instants > closed) & (instants <= watermark)]
 
     def first_end(self, time: int) -> float:
         """The end of the first window that ends at `time` or later; inf: there is none."""
@@ -369,12 +369,12 @@ def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, Aggregate
     [('p0', 'sum'), ('n0', 'sum')]
     """
     fields = list[tuple[str, AggregateFunction]]()
-    for number, one in enumerate(aggregates):
-        match one.function:
+    for number, aggregate in enumerate(aggregates):
+        match aggregate.function:
             case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.HISTOGRAM:
-                fields.append((f"p{number}", one.function))
+                fields.append((f"p{number}", aggregate.function))
             case AggregateFunction.COUNT | AggregateFunction.SUM | AggregateFunction.MEAN:
-                names = (f"p{number}", f"n{number}") if one.counts_values else (f"p{number}",)
+                names = (f"p{number}", f"n{number}") if aggregate.counts_values else (f"p{number}",)
                 fields += [(name, AggregateFunction.SUM) for name in names]
     return fields
 
@@ -383,6 +383,6 @@ def result_schema(
     groups: Sequence[pa.Field], aggregates: Sequence[Aggregate], time: pa.DataType
 ) -> pa.Schema:
     """Groups, aggregates, and the window."""
-    columns = [pa.field(one.name, one.kind) for one in aggregates]
+    columns = [pa.field(aggregate.name, aggregate.kind) for aggregate in aggregates]
     edges = [pa.field(name, time) for name in (WINDOW_START, WINDOW_END)]
     return pa.schema([*groups, *columns, *edges])

@@ -28,20 +28,22 @@ def require_column(
     is none or more than one.
     """
     check_text(name, f"{what}: a column", "'k'")
-    found = [
-        one for one in schema.names if one == name or (not exact and one.lower() == name.lower())
+    names = [
+        column
+        for column in schema.names
+        if column == name or (not exact and column.lower() == name.lower())
     ]
-    if len(found) > 1:
+    if len(names) > 1:
         raise InvalidRequest(
-            f"{what}: column {name!r}{of} is ambiguous: the columns are {', '.join(found)}; "
+            f"{what}: column {name!r}{of} is ambiguous: the columns are {', '.join(names)}; "
             "rename one, or set spark.sql.caseSensitive to true"
         )
-    if not found:
+    if not names:
         raise InvalidRequest(
             f"{what}: column {name!r}{of} does not exist; the columns{of} are "
             f"{', '.join(schema.names)}"
         )
-    return schema.field(found[0])
+    return schema.field(names[0])
 
 
 def require_of(
@@ -96,11 +98,11 @@ def compared_fields(keys: Sequence[Sequence[str]], schemas: Sequence[pa.Schema])
 
     `keys`: the key columns of each side.
     """
-    found = list[pa.Field]()
+    widest = list[pa.Field]()
     for names in zip(*keys, strict=True):
         fields = [schema.field(name) for schema, name in zip(schemas, names, strict=False)]
-        found.append(fields[0].with_type(reduce(wider, (one.type for one in fields))))
-    return found
+        widest.append(fields[0].with_type(reduce(wider, (field.type for field in fields))))
+    return widest
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:

@@ -86,9 +86,9 @@ class Theta:
         match = _EQUALITY.fullmatch(self.predicate.strip())
         if match is None:
             return None
-        side, one, other_side, other = match.groups()
+        side, column, other_side, other_column = match.groups()
         swapped = "right" in (side or "").lower() or "left" in (other_side or "").lower()
-        return (other, one) if swapped else (one, other)
+        return (other_column, column) if swapped else (column, other_column)
 
 
 class Direction(StrEnum):
@@ -154,7 +154,7 @@ def equi(left: Columns, right: Columns, *, floats: str = "refused") -> Equi:
     >>> equi("o_orderkey", "l_orderkey").left
     ('o_orderkey',)
     """
-    lefts, rights = (check_names(one, "equi", "equi('a', 'b')") for one in (left, right))
+    lefts, rights = (check_names(columns, "equi", "equi('a', 'b')") for columns in (left, right))
     if len(lefts) != len(rights) or not lefts:
         raise InvalidRequest(
             f"equi: {len(lefts)} left columns {lefts} and {len(rights)} right columns {rights}; "

@@ -12,8 +12,10 @@ from joinengine.model.spelling import printed_lines
 class JoinEngineError(Exception):
     """The base class of all errors that joinengine raises on purpose."""
 
-    def __init__(self, *told: object) -> None:
-        super().__init__(*(printed_lines(t) if isinstance(t, str) else t for t in told))
+    def __init__(self, *parts: object) -> None:
+        super().__init__(
+            *(printed_lines(part) if isinstance(part, str) else part for part in parts)
+        )
 
 
 class InvalidRequest(JoinEngineError):

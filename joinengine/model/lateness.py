@@ -49,13 +49,13 @@ def lateness(
     if isinstance(delay, tuple) and len(delay) != len(PAIR):
         raise InvalidRequest(f"{name}: delay {delay!r} has {len(delay)} parts; give one or two")
     left, right = delay if isinstance(delay, tuple) else (delay, delay)
-    found = Lateness(
+    checked = Lateness(
         (optional_length(left, f"{name}: delay"), optional_length(right, f"{name}: delay")),
         optional_length(idle_after, f"{name}: idle_after"),
         optional_length(max_ahead, f"{name}: max_ahead"),
     )
-    found.check(name)
-    return found
+    checked.check(name)
+    return checked
 
 
 def time_columns(columns: TimeColumns) -> tuple[str, ...]:

@@ -17,7 +17,10 @@ def printable(text: str, kept: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() or character in kept else repr(character)[1:-1]
+        for character in text
+    )
 
 
 def printed_lines(text: str) -> str:
@@ -33,6 +36,7 @@ def print_arguments(record: logging.LogRecord) -> bool:
     """A filter of a logger: what its messages are filled in with is printable; all pass."""
     if isinstance(record.args, tuple):
         record.args = tuple(
-            printed_lines(one) if isinstance(one, str) else one for one in record.args
+            printed_lines(argument) if isinstance(argument, str) else argument
+            for argument in record.args
         )
     return True

@@ -126,14 +126,14 @@ class Within:
         """(n,) times of `side` -> first and last time of partners, none if first > last."""
         least, most = self.lower_us, self.upper_us
         if side is Side.RIGHT:
-            least, most = (None if one is None else -one for one in (most, least))
+            least, most = (None if bound is None else -bound for bound in (most, least))
         first, last = np.full_like(times, INT_MIN), np.full_like(times, INT_MAX)
         if least is not None:
             first, none = plus_held(times, least)
             last[none & (least > 0)] = INT_MIN
         if most is not None:
-            found, none = plus_held(times, most)
-            last = np.minimum(last, found)
+            latest, none = plus_held(times, most)
+            last = np.minimum(last, latest)
             first[none & (most < 0)] = INT_MAX
         return first, last
 

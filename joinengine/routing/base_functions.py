@@ -60,8 +60,8 @@ class Ring:
     def homes(self, hashes: Words) -> Instances:
         """(n,) key hashes -> (n,) base homes."""
         owners = _owners(self.instances)
-        found: Instances = owners[hashes >> np.uint64(HASH_BITS - CELL_BITS)]
-        return found
+        homes: Instances = owners[hashes >> np.uint64(HASH_BITS - CELL_BITS)]
+        return homes
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ class Backed:
 
     def holders(self, hashes: Words) -> Instances:
         """(n,) key hashes -> (n, copies) instances, the home first."""
-        found: Instances = self.roles[self.rows(hashes)]
-        return found
+        holders: Instances = self.roles[self.rows(hashes)]
+        return holders
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Backed):
@@ -202,12 +202,12 @@ def following(instance: int, instances: int, domains: int, lot: int = 0) -> Iter
     start = next(islice(filter(is_apart, range(1, instances)), lot, None), lot + 1) if lot else 1
     others, seen = list[int](), set[int]()
     for step in chain([0], range(start, instances), range(1, start)):
-        one = (instance + step) % instances
-        if one % domains in seen:
-            others.append(one)
+        neighbour = (instance + step) % instances
+        if neighbour % domains in seen:
+            others.append(neighbour)
         else:
-            seen.add(one % domains)
-            yield one
+            seen.add(neighbour % domains)
+            yield neighbour
     yield from others
 
 

@@ -68,12 +68,12 @@ def replaced(old: RoutingTable, new: RoutingTable, base: Base) -> list[Replaced]
     placed = [hash_ for hash_, placement in will.items() if was.get(hash_) is not placement]
     hashes = sorted([*placed, *(hash_ for hash_ in was if hash_ not in will)])
     plain = placements(base, np.array(hashes, np.uint64))
-    found = list[Replaced]()
+    changes = list[Replaced]()
     for hash_, unlisted in zip(hashes, plain, strict=True):
         before, after = (table.get(hash_, unlisted) for table in (was, will))
         if before != after:
-            found.append(Replaced(hash_, before, after))
-    return found
+            changes.append(Replaced(hash_, before, after))
+    return changes
 
 
 def plan_moves(changed: Iterable[Replaced]) -> Moves:

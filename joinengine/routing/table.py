@@ -104,8 +104,8 @@ class TableRouter:
         strips = self.sides[side]
         listed = np.flatnonzero(self.maybe[words >> _FILTER_SHIFT])
         strip = np.searchsorted(strips.words, words[listed], side="right") - 1
-        found = (strip >= 0) & (key_hash(strips.words[strip]) == key_hash(words[listed]))
-        listed, strip = listed[found], strip[found]
+        is_listed = (strip >= 0) & (key_hash(strips.words[strip]) == key_hash(words[listed]))
+        listed, strip = listed[is_listed], strip[is_listed]
         counts = np.full(len(words), plain.shape[1])
         counts[listed] = strips.bounds[strip + 1] - strips.bounds[strip]
         firsts = np.cumsum(counts) - counts
@@ -141,8 +141,8 @@ class RoutingTable:
 
     def place(self, hash_: int, base: Base) -> Placement:
         """The placement of the keys of one hash."""
-        found = self.placements.get(hash_)
-        return found or placements(base, np.array([hash_], np.uint64))[0]
+        placement = self.placements.get(hash_)
+        return placement or placements(base, np.array([hash_], np.uint64))[0]
 
     @cached_property
     def columns(self) -> Columns:
@@ -235,12 +235,12 @@ def to_columns(table: RoutingTable) -> dict[str, list[Any]]:
     }
 
 
-def from_columns(found: Mapping[str, list[Any]]) -> RoutingTable:
+def from_columns(columns: Mapping[str, list[Any]]) -> RoutingTable:
     """The inverse of `to_columns`."""
-    hashes, homes = found["whole"]
+    hashes, homes = columns["whole"]
     at = {home: Placement.whole(home) for home in set(homes)}
     listed = {hash_: at[home] for hash_, home in zip(hashes, homes, strict=True)}
-    return RoutingTable(listed | dict(_placement(*row) for row in found["others"]))
+    return RoutingTable(listed | dict(_placement(*row) for row in columns["others"]))
 
 
 def _placement(

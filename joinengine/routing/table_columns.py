@@ -57,14 +57,17 @@ class Columns(NamedTuple):
             *(bounds, homes, shares),
             _bounds(np.fromiter(map(len, backups), np.int64, n)),
             np.fromiter(chain.from_iterable(backups), np.int64),
-            np.array([one.columns if one.mode is Mode.GRID else 0 for one in placed], np.int64),
+            np.array(
+                [placement.columns if placement.mode is Mode.GRID else 0 for placement in placed],
+                np.int64,
+            ),
         )
 
     @property
     def plain(self) -> NDArray[np.bool_]:
         """(K,) which keys are whole and have no backup; most are."""
-        found: NDArray[np.bool_] = self.whole & (np.diff(self.backup_bounds) == 0)
-        return found
+        rows: NDArray[np.bool_] = self.whole & (np.diff(self.backup_bounds) == 0)
+        return rows
 
     def rows_in(self, hashes: Words) -> tuple[Ints, Ints]:
         """The rows of keys that are among (n,) ascending `hashes`, and their places there."""

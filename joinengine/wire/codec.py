@@ -66,8 +66,8 @@ def decode(content: bytes, kind: type[T]) -> T:
     stop = start + int(content[len(_MAGIC) : end])
     arrays = _columns(memoryview(content)[stop + -stop % _ALIGN :])
 
-    def resolve(found: dict[str, Any]) -> Any:
-        return _taken(arrays, *found["array"]) if found.keys() == {"array"} else found
+    def resolve(fields: dict[str, Any]) -> Any:
+        return _taken(arrays, *fields["array"]) if fields.keys() == {"array"} else fields
 
     plain = json.loads(content[start:stop], object_hook=resolve)
     return _CONVERTER.structure(plain, kind)
@@ -136,7 +136,7 @@ def _taken(columns: Mapping[str, NDArray[Any]], kind: str, start: int, *shape: i
 def _make_converter() -> Converter:
     converter = Converter(unstruct_collection_overrides={Set: sorted}, detailed_validation=False)
     converter.register_unstructure_hook(float, _float_to_json)
-    converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
+    converter.register_structure_hook(float, lambda value, _: _float_from_json(value))
     converter.register_unstructure_hook(bytes, lambda content: base64.b64encode(content).decode())
     converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text))
     converter.register_unstructure_hook(pa.Schema, _schema_to_json)
@@ -172,18 +172,18 @@ def _runs_to_json(runs: RunsByIdent) -> list[Any]:
     return _run_columns(runs.values())
 
 
-def _runs_from_json(found: list[Any], _: Any) -> RunsByIdent:
-    return {run.ident: run for run in _run_rows(found)}
+def _runs_from_json(columns: list[Any], _: Any) -> RunsByIdent:
+    return {run.ident: run for run in _run_rows(columns)}
 
 
 def _spread_to_json(spread: Spread) -> list[Any]:
     return _run_columns(run for spine in spread.values() for run in spine)
 
 
-def _spread_from_json(found: list[Any], _: Any) -> Spread:
+def _spread_from_json(columns: list[Any], _: Any) -> Spread:
     """Each run tells its place."""
     spines = dict[Place, list[Run]]()
-    for run in _run_rows(found):
+    for run in _run_rows(columns):
         spines.setdefault((run.instance, run.side), []).append(run)
     return {place: tuple(runs) for place, runs in spines.items()}
 
@@ -196,14 +196,16 @@ def _run_columns(runs: Iterable[Run]) -> list[Any]:
     columns, missing = [*zip(*rows, strict=True)], list[Any]()
     for place in _NULLABLE if rows else ():
         column = columns[place]
-        missing.append(np.array([row for row, one in enumerate(column) if one is None], np.int64))
-        columns[place] = tuple(one or 0 for one in column)
+        missing.append(
+            np.array([row for row, value in enumerate(column) if value is None], np.int64)
+        )
+        columns[place] = tuple(value or 0 for value in column)
     del columns[_EXCLUSIONS : _EXCLUSIONS + 1]
-    return [names.others, cut, missing, *(np.array(one, np.int64) for one in columns)]
+    return [names.others, cut, missing, *(np.array(numbers, np.int64) for numbers in columns)]
 
 
-def _run_rows(found: list[Any]) -> Iterable[Run]:
-    names, cut, missing, *columns = found
+def _run_rows(plain: list[Any]) -> Iterable[Run]:
+    names, cut, missing, *columns = plain
     values = [column.tolist() for column in columns]
     if not values:
         return ()
@@ -215,7 +217,7 @@ def _run_rows(found: list[Any]) -> Iterable[Run]:
         ranges[row] = tuple((lower, upper) for lower, upper in some)
     values.insert(_EXCLUSIONS, ranges)
     files, parts, sides, *facts = values
-    files, sides = [names[one] for one in files], [_SIDES[one] for one in sides]
+    files, sides = [names[number] for number in files], [_SIDES[number] for number in sides]
     return map(Run, files, parts, sides, *facts)
 
 
@@ -224,13 +226,19 @@ def _instances_to_json(reports: InstanceReports) -> list[Any]:
     numbers = [
         (
             instance,
-            *(*one.received, *one.stored, *one.backed, one.probe_copies, one.unbacked),
-            *(one.probed, one.candidates, one.results),
+            *(
+                *report.received,
+                *report.stored,
+                *report.backed,
+                report.probe_copies,
+                report.unbacked,
+            ),
+            *(report.probed, report.candidates, report.results),
         )
-        for instance, one in reports.items()
+        for instance, report in reports.items()
     ]
-    seconds = [value for one in reports.values() for value in (one.busy_s, *one.seconds)]
-    sizes = [len(one.seconds) + 1 for one in reports.values()]
+    seconds = [value for report in reports.values() for value in (report.busy_s, *report.seconds)]
+    sizes = [len(report.seconds) + 1 for report in reports.values()]
     return [
         np.array(numbers, np.int64).reshape(-1, 12),
         np.array(seconds, np.float64),
@@ -238,13 +246,20 @@ def _instances_to_json(reports: InstanceReports) -> list[Any]:
     ]
 
 
-def _instances_from_json(found: list[Any], _: Any) -> InstanceReports:
-    numbers, seconds, sizes = (column.tolist() for column in found)
+def _instances_from_json(columns: list[Any], _: Any) -> InstanceReports:
+    numbers, seconds, sizes = (column.tolist() for column in columns)
     reports, start = InstanceReports(), 0
-    for (instance, *told), size in zip(numbers, sizes, strict=True):
+    for (instance, *counts), size in zip(numbers, sizes, strict=True):
         busy_s, *spent = seconds[start : start + size]
         start += size
-        facts: list[Any] = [told[0:2], told[2:4], told[4:6], *told[6:], busy_s, tuple(spent)]
+        facts: list[Any] = [
+            counts[0:2],
+            counts[2:4],
+            counts[4:6],
+            *counts[6:],
+            busy_s,
+            tuple(spent),
+        ]
         reports[instance] = InstanceReport(*facts)
     return reports
 
@@ -253,9 +268,9 @@ def _float_to_json(value: float) -> float | str:
     return value if math.isfinite(value) else repr(float(value))
 
 
-def _float_from_json(found: float | str) -> float:
+def _float_from_json(value: float | str) -> float:
     """A time may be a whole number of microseconds that no float holds."""
-    return float(found) if isinstance(found, str) else found
+    return float(value) if isinstance(value, str) else value
 
 
 def _schema_to_json(schema: pa.Schema) -> str:
@@ -273,7 +288,7 @@ def _is_array(kind: Any) -> bool:
 
 def _choices(kind: Any) -> list[type]:
     """The members of a union, None left out."""
-    return [one for one in get_args(kind) if one is not NoneType]
+    return [member for member in get_args(kind) if member is not NoneType]
 
 
 def _is_choice(kind: Any) -> bool:
@@ -281,7 +296,7 @@ def _is_choice(kind: Any) -> bool:
     if get_origin(kind) not in (Union, UnionType):
         return False
     members = _choices(kind)
-    return len(members) > 1 and all(is_dataclass(one) or _is_named(one) for one in members)
+    return len(members) > 1 and all(is_dataclass(member) or _is_named(member) for member in members)
 
 
 def _tag(kind: Any, converter: Converter) -> Any:
@@ -296,10 +311,10 @@ def _tag(kind: Any, converter: Converter) -> Any:
 
 
 def _untag(kind: Any, converter: Converter) -> Any:
-    members = {one.__name__: one for one in _choices(kind)}
+    members = {member.__name__: member for member in _choices(kind)}
 
-    def from_json(found: Any, _: Any) -> Any:
-        return None if found is None else converter.structure(found[1], members[found[0]])
+    def from_json(tagged: Any, _: Any) -> Any:
+        return None if tagged is None else converter.structure(tagged[1], members[tagged[0]])
 
     return from_json
 
@@ -321,7 +336,7 @@ def _columns_of(kind: Any, converter: Converter) -> Any:
 
 def _named(kind: Any, converter: Converter) -> Any:
     fields = _fields_of(kind)
-    return lambda found, _: kind(*converter.structure(found, fields))
+    return lambda columns, _: kind(*converter.structure(columns, fields))
 
 
 def _is_table(kind: Any) -> bool:
@@ -335,8 +350,8 @@ def _pairs(kind: Any, converter: Converter) -> Any:
 
     def to_json(table: Mapping[Any, Any]) -> Any:
         return [
-            [converter.unstructure(one, key), converter.unstructure(other, value)]
-            for one, other in table.items()
+            [converter.unstructure(name, key), converter.unstructure(content, value)]
+            for name, content in table.items()
         ]
 
     return to_json
@@ -347,7 +362,8 @@ def _unpair(kind: Any, converter: Converter) -> Any:
 
     def from_json(pairs: Any, _: Any) -> Any:
         return {
-            converter.structure(one, key): converter.structure(other, value) for one, other in pairs
+            converter.structure(name, key): converter.structure(content, value)
+            for name, content in pairs
         }
 
     return from_json

@@ -180,7 +180,9 @@ class OperatorReport:
     def count_bytes(self) -> int:
         """Bytes of what planners get: the counts of keys, and what each instance stored."""
         keys = sum(column.nbytes for counts in self.keys for column in counts)
-        loads = sum(len(one.stored) + len(one.backed) for one in self.instances.values())
+        loads = sum(
+            len(instance.stored) + len(instance.backed) for instance in self.instances.values()
+        )
         return keys + NUMBER_BYTES * loads
 
 
@@ -202,25 +204,31 @@ def work_of(reports: Iterable[OperatorReport], instances: int) -> Work:
     rows = [
         (
             number,
-            *(*one.received, *one.stored, *one.backed, one.probe_copies, one.unbacked),
-            *(one.probed, one.candidates, one.results),
+            *(
+                *counts.received,
+                *counts.stored,
+                *counts.backed,
+                counts.probe_copies,
+                counts.unbacked,
+            ),
+            *(counts.probed, counts.candidates, counts.results),
         )
         for report in reports
-        for number, one in report.instances.items()
+        for number, counts in report.instances.items()
         if number < instances
     ]
-    told = np.array(rows, np.int64).reshape(-1, 12)
-    found = np.zeros((instances, 11), np.int64)
-    np.add.at(found, told[:, 0], told[:, 1:])
-    each = found.T
-    return Work(each[0:2], each[2:4], each[4:6], *each[6:])
+    table = np.array(rows, np.int64).reshape(-1, 12)
+    sums = np.zeros((instances, 11), np.int64)
+    np.add.at(sums, table[:, 0], table[:, 1:])
+    columns = sums.T
+    return Work(columns[0:2], columns[2:4], columns[4:6], *columns[6:])
 
 
 def worst_capped(capped: Iterable[CappedKey]) -> list[CappedKey]:
     """The keys of which most pairs are left out, each once, the worst first."""
-    found = dict[int, CappedKey]()
-    for one in capped:
-        known = found.get(one.hash_, CappedKey(one.hash_, 0, 0, None))
-        made, left_out = known.made + one.made, known.left_out + one.left_out
-        found[one.hash_] = CappedKey(one.hash_, made, left_out, one.text or known.text)
-    return nlargest(MOST_CAPPED, found.values(), key=lambda one: (one.left_out, one.hash_))
+    by_hash = dict[int, CappedKey]()
+    for key in capped:
+        known = by_hash.get(key.hash_, CappedKey(key.hash_, 0, 0, None))
+        made, left_out = known.made + key.made, known.left_out + key.left_out
+        by_hash[key.hash_] = CappedKey(key.hash_, made, left_out, key.text or known.text)
+    return nlargest(MOST_CAPPED, by_hash.values(), key=lambda key: (key.left_out, key.hash_))
