@@ -83,18 +83,18 @@ class Prober:
         """Pair the arrived tuples of `side` with the other side's `state`, which is per seat."""
         sheets = sheets_of(self._in_reach(side, arrived, state))
         keying = self._spec.keying
-        several = None if keying.is_plain else keying.probed(side, arrived.columns)
-        joint = several is not None and self._spec.max_pairs is None and are_distinct(several)
+        cells = None if keying.is_plain else keying.probed(side, arrived.columns)
+        joint = cells is not None and self._spec.max_pairs is None and are_distinct(cells)
         for version, number in enumerate(self._task.stored.versions):
             stored = [sheet for sheet in sheets if sheet.version == number]
             flags = [probe_flag(version * keying.probes + place) for place in range(keying.probes)]
             if joint:
-                probes = Probes.of(arrived, flags, several)
+                probes = Probes.of(arrived, flags, cells)
                 self._probe(side, arrived, probes, stored, weighs=self._weighs and not version)
                 continue
             for place, flag in enumerate(flags):
-                one = None if several is None else several[place : place + 1]
-                probes = Probes.of(arrived, [flag], one)
+                own_cells = None if cells is None else cells[place : place + 1]
+                probes = Probes.of(arrived, [flag], own_cells)
                 self._probe(side, arrived, probes, stored, weighs=self._weighs and not version)
 
     def _probe(
@@ -112,9 +112,9 @@ class Prober:
             self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
             return
         needles = group_seated(words, seats)
-        found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
+        hits_by_sheet = [find_seated(*sheet.stretch[:2], needles, sheet.gone) for sheet in stored]
         most = self._spec.max_pairs
-        dense, pairs = _dense(needles, found, most)
+        dense, pairs = _dense(needles, hits_by_sheet, most)
         by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
         seats_here = self.counts.shape[1]
         tally = Tally.of(
@@ -122,7 +122,7 @@ class Prober:
         )
         cap = None if most is None else Cap.of(len(dense), most)
         slot = Slot(self._spec, side, arrived, rows, needles, probes.cells, dense, tally, cap)
-        for sheet, hits in zip(stored, found, strict=True):
+        for sheet, hits in zip(stored, hits_by_sheet, strict=True):
             self._meet(slot, sheet, hits)
         self.counts += tally.per_seat()
         if cap is not None:
@@ -184,7 +184,7 @@ class Prober:
         return Met(needle[order], stored[order], slot.in_time, begin[some], lengths[some])
 
     def _meet_dense(
-        self, slot: Slot, sheet: Sheet, found: Met, unsettled: Unsettled, limit: int
+        self, slot: Slot, sheet: Sheet, meeting: Met, unsettled: Unsettled, limit: int
     ) -> None:
         """Compare stored rows with the arrived ones that they meet.
 
@@ -192,52 +192,52 @@ class Prober:
         result, none is looked at.
         """
         if slot.cap is not None:
-            found = found._replace(lengths=slot.cap.cut(found.needle, found.lengths))
-            found = found.only(found.lengths > 0)
+            meeting = meeting._replace(lengths=slot.cap.cut(meeting.needle, meeting.lengths))
+            meeting = meeting.only(meeting.lengths > 0)
         if self._matcher.is_settled(unsettled):
             limit = min(limit, MADE)
             if self._matcher.marks_tuples:
-                met = found.met.rows
-                met = met[covered(len(met), found.begin, found.lengths)]
-                stored = found.stored[found.lengths > 0]
-                self._matcher.mark(slot.pairs(sheet, met, stored))
+                rows_met = meeting.met.rows
+                rows_met = rows_met[covered(len(rows_met), meeting.begin, meeting.lengths)]
+                stored = meeting.stored[meeting.lengths > 0]
+                self._matcher.mark(slot.pairs(sheet, rows_met, stored))
                 if not self._spec.makes_pairs:
-                    slot.tally.look_at(met)
+                    slot.tally.look_at(rows_met)
                     return
                 unsettled = unsettled._replace(marks=False)
             if not isinstance(self._spec.window, Sliding):
-                slot.tally.make_all(found.needle, found.lengths)
+                slot.tally.make_all(meeting.needle, meeting.lengths)
                 unsettled = unsettled._replace(counts=False)
-        slot.tally.compare(found.needle, found.lengths)
-        found = self._meet_in_grid(slot, sheet, found, unsettled, limit)
+        slot.tally.compare(meeting.needle, meeting.lengths)
+        meeting = self._meet_in_grid(slot, sheet, meeting, unsettled, limit)
         # Numbers of rows that are half as wide take half the time to expand.
-        inner, outer = found.met.rows.astype(np.int32), found.stored.astype(np.int32)
-        told = found.met.groups
-        for rows, places in expand_pairs(outer, found.begin, found.lengths, limit):
-            groups = None if told is None else told[places]
+        inner, outer = meeting.met.rows.astype(np.int32), meeting.stored.astype(np.int32)
+        groups_met = meeting.met.groups
+        for rows, places in expand_pairs(outer, meeting.begin, meeting.lengths, limit):
+            groups = None if groups_met is None else groups_met[places]
             self._matcher.match(slot.pairs(sheet, inner[places], rows, groups), unsettled)
 
     def _meet_in_grid(
-        self, slot: Slot, sheet: Sheet, found: Met, unsettled: Unsettled, limit: int
+        self, slot: Slot, sheet: Sheet, meeting: Met, unsettled: Unsettled, limit: int
     ) -> Met:
         """Compare neighbours among the stored rows together; returns those that have too few."""
         spec = self._spec
-        if spec.predicate is None or spec.distance is not None or not len(found.stored):
-            return found
-        blocks, others = blocks_of(found.needle, found.begin, found.lengths)
+        if spec.predicate is None or spec.distance is not None or not len(meeting.stored):
+            return meeting
+        blocks, others = blocks_of(meeting.needle, meeting.begin, meeting.lengths)
         if others.all():
-            return found
-        theirs = Line(spec.predicate, slot.side.other, sheet.page.columns, found.stored)
-        grid = Grid.of(spec.predicate, theirs.asked, found.met.asked)
+            return meeting
+        theirs = Line(spec.predicate, slot.side.other, sheet.page.columns, meeting.stored)
+        grid = Grid.of(spec.predicate, theirs.asked, meeting.met.asked)
         if grid is None:
-            return found
+            return meeting
         known = unsettled._replace(predicate=False)
-        for some in find(grid, blocks, found.begin, found.lengths, MADE):
-            for first in range(0, len(some.rows), limit):
+        for pairs in find(grid, blocks, meeting.begin, meeting.lengths, MADE):
+            for first in range(0, len(pairs.rows), limit):
                 part = slice(first, first + limit)
-                rows, stored = found.met.rows[some.met[part]], found.stored[some.rows[part]]
+                rows, stored = meeting.met.rows[pairs.met[part]], meeting.stored[pairs.rows[part]]
                 self._matcher.match(slot.pairs(sheet, rows, stored), known)
-        return found.only(others)
+        return meeting.only(others)
 
     def _is_near(self, slot: Slot, sheet: Sheet) -> bool:
         """Whether each tuple of a sheet is near enough in time to each that arrived."""
@@ -253,7 +253,9 @@ class Prober:
     def _limit(self, arrived: SortedTuples, sheet: Sheet) -> int:
         """How many candidate pairs may be compared together: their results must fit."""
         mine, theirs = arrived.columns, sheet.page.columns
-        size = sum(one.nbytes / one.num_rows for one in (mine, theirs) if one.num_rows)
+        size = sum(
+            columns.nbytes / columns.num_rows for columns in (mine, theirs) if columns.num_rows
+        )
         return max(min(PAIRS, int(self._task.memory_bytes / 8 / max(size, 1.0))), 1)
 
     def _in_reach(self, side: Side, arrived: SortedTuples, state: Runs) -> Runs:
@@ -262,17 +264,17 @@ class Prober:
         At a seat where none arrived, none are.
         """
         bounds, times = arrived.bounds, arrived.times
-        some = np.flatnonzero(np.diff(bounds))
+        seats = np.flatnonzero(np.diff(bounds))
         near: Runs = [[] for _ in state]
         if self._spec.window is None or times is None:
-            for seat in some.tolist():
+            for seat in seats.tolist():
                 near[seat] = state[seat]
             return near
-        firsts = bounds[some]
+        firsts = bounds[seats]
         earliest, latest = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
-        reached = zip(some.tolist(), earliest.tolist(), latest.tolist(), strict=True)
+        reached = zip(seats.tolist(), earliest.tolist(), latest.tolist(), strict=True)
         for seat, *mine in reached:
-            near[seat] = [one for one in state[seat] if not self._is_apart(side, mine, one.run)]
+            near[seat] = [run for run in state[seat] if not self._is_apart(side, mine, run.run)]
         return near
 
     def _is_apart(self, side: Side, mine: Sequence[int], run: Run) -> bool:
@@ -287,13 +289,13 @@ class Prober:
         return early or (upper is not None and right[0] - left[1] > upper)
 
 
-def _dense(needles: Needles, found: Sequence[Hits], most: int | None) -> tuple[Bools, int]:
+def _dense(needles: Needles, hits_by_sheet: Sequence[Hits], most: int | None) -> tuple[Bools, int]:
     """(needles,) which have more pairs with stored tuples than tuples; and how many all have.
 
     Those with more than `most` pairs are dense, too.
     """
     stored = np.zeros(len(needles.hashes), np.int64)
-    for hits in found:
+    for hits in hits_by_sheet:
         stored[hits.needles] += hits.counts
     arrived = np.diff(needles.starts)
     pairs = arrived * stored

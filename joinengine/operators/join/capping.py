@@ -63,6 +63,6 @@ class Capped:
             return
         self.pairs += int(cap.left_out.sum())
         numbers = hashes[top], cap.most - cap.free[top], cap.left_out[top]
-        told = texts(top) if self._named else [None] * len(top)
-        found = zip(*(one.tolist() for one in numbers), told, strict=True)
-        self.keys = worst_capped([*self.keys, *(CappedKey(*one) for one in found)])
+        names = texts(top) if self._named else [None] * len(top)
+        keys = zip(*(column.tolist() for column in numbers), names, strict=True)
+        self.keys = worst_capped([*self.keys, *(CappedKey(*key) for key in keys)])

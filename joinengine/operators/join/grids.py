@@ -89,7 +89,9 @@ def blocks_of(groups: Ints, begin: Ints, lengths: Ints) -> tuple[Blocks, Bools]:
     high = np.maximum.reduceat(begin + lengths, first)
     cells, meeting = (last - first) * (high - low), np.add.reduceat(lengths, first)
     good = (cells >= FEW) & (meeting >= (1 - SPARE) * cells)
-    return Blocks(*(one[good] for one in (first, last, low, high))), ~np.repeat(good, last - first)
+    return Blocks(*(column[good] for column in (first, last, low, high))), ~np.repeat(
+        good, last - first
+    )
 
 
 class Found(NamedTuple):

@@ -231,7 +231,7 @@ class Join(JoinSpec, Operator):
     def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
         """The sum over the sides; unknown if it is for one of them, and without a window."""
         rows = [self._rows_at_fullest(side, rates) for side in PAIR]
-        if any(one is None for one in rows):
+        if any(n is None for n in rows):
             return None
         sizes = [n * rates[side].copy_bytes for side, n in zip(PAIR, rows, strict=True) if n]
         return sum(n or 0.0 for n in rows), sum(sizes)

@@ -71,8 +71,8 @@ def _arriving(task: OperatorTask) -> int:
     # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have no
     # slice for it.
     hosted = np.array(task.header.hosted)
-    here = [(b, hosted[hosted + 1 < len(b)]) for b in bounds]
-    return sum(int((b[ours + 1] - b[ours]).sum()) for b, ours in here)
+    hosted_there = [(b, hosted[hosted + 1 < len(b)]) for b in bounds]
+    return sum(int((b[ours + 1] - b[ours]).sum()) for b, ours in hosted_there)
 
 
 @dataclass(slots=True)
@@ -126,14 +126,14 @@ class _Worker:
 
     def join_team(self, team: tuple[int, ...]) -> None:
         """The pairing rule at the instances of a team."""
-        with self._desk.at_all(team) as here:
+        with self._desk.at_all(team) as reports:
             with self._timed("open"):
                 kept = {
                     side: _Kept(self._spines.of_team(team, side), [[] for _ in team])
                     for side in PAIR
                 }
             self._prober.begin(len(team))
-            self._judge(team, here)
+            self._judge(team, reports)
             for side in self._sides:
                 for arrived, last in self._arrivals.at(team, side):
                     # The second side meets this batch's tuples of the first; those met none of it.
@@ -142,7 +142,7 @@ class _Worker:
                     with self._timed("probe"):
                         self._probe(side, arrived, theirs, fresh=second)
                     with self._timed("store"):
-                        self._store(team, side, arrived, kept[side], here, own_file=not last)
+                        self._store(team, side, arrived, kept[side], reports, own_file=not last)
             first = self._task.header.batch % len(team)
             with self._timed("merge"):
                 after = [
@@ -159,22 +159,22 @@ class _Worker:
             with self._timed("count"):
                 self._count_keys(team, [kept[side].homed for side in PAIR], after)
             counts = self._prober.counts.T.tolist()
-            for seat, (instance, one) in enumerate(zip(team, here, strict=True)):
-                one.probed, one.candidates, made = counts[seat]
-                one.results += made
-                one.probe_copies = sum(one.received) - sum(one.stored)
-                one.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
+            for seat, (instance, report) in enumerate(zip(team, reports, strict=True)):
+                report.probed, report.candidates, made = counts[seat]
+                report.results += made
+                report.probe_copies = sum(report.received) - sum(report.stored)
+                report.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
 
-    def _judge(self, team: Sequence[int], here: Sequence[InstanceReport]) -> None:
+    def _judge(self, team: Sequence[int], reports: Sequence[InstanceReport]) -> None:
         """Let the watchers at the instances judge what is due."""
         if self._watchers is None:
             return
         results = self._desk.results
         with self._timed("watch"):
-            for instance, one in zip(team, here, strict=True):
+            for instance, report in zip(team, reports, strict=True):
                 before = results.rows
                 self._watchers.judge(instance, results)
-                one.results += results.rows - before
+                report.results += results.rows - before
 
     def _probe(self, side: Side, arrived: SortedTuples, theirs: _Kept, *, fresh: bool) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
@@ -189,7 +189,7 @@ class _Worker:
         side: Side,
         arrived: SortedTuples,
         kept: _Kept,
-        here: Sequence[InstanceReport],
+        reports: Sequence[InstanceReport],
         *,
         own_file: bool,
     ) -> None:
@@ -211,18 +211,18 @@ class _Worker:
             at_home = arrived.words[(arrived.flags & STORE) > 0]
         kept.homed.append((at_home, seats))
         backups = len(words) - len(at_home)
-        for one, came, held in zip(here, received, sizes.tolist(), strict=True):
-            one.received[side] += came
-            one.stored[side] += held
-            one.backed[side] += backups
+        for report, came, held in zip(reports, received, sizes.tolist(), strict=True):
+            report.received[side] += came
+            report.stored[side] += held
+            report.backed[side] += backups
         if not len(words) or self._spec.passes_by(side):
             return
         page = Page(words, columns.select(self._spec.stored_schema(side).names))
-        some = np.flatnonzero(sizes).tolist()
-        ends = np.append(bounds[some], bounds[-1])
-        instances = [team[seat] for seat in some]
+        filled = np.flatnonzero(sizes).tolist()
+        ends = np.append(bounds[filled], bounds[-1])
+        instances = [team[seat] for seat in filled]
         runs = self._keeper.seal_all(instances, ends, side, page, own_file=own_file)
-        for seat, run in zip(some, runs, strict=True):
+        for seat, run in zip(filled, runs, strict=True):
             kept.fresh[seat].append(run)
 
     def _count_keys(
@@ -237,30 +237,30 @@ class _Worker:
         """
         newest = self._task.stored.versions[0]
         held = [
-            [[one for one in spine if one.run.version == newest] for spine in spines[side]]
+            [[run for run in spine if run.run.version == newest] for spine in spines[side]]
             for side in PAIR
         ]
         if len(team) == 1:
             alone = [held[side][0] for side in PAIR]
-            words = [_joined([some for some, _ in homed[side]]) for side in PAIR]
+            words = [_joined([piece for piece, _ in homed[side]]) for side in PAIR]
             texts = texts_in(self._keying, alone)
             named = named_in(self._task.header.levels, self._keying, alone)
             self._desk.count_keys(team[0], words, alone, texts, named, self._prober.done)
             return
         stored = [group_seated(*_joined_seats(homed[side])) for side in PAIR]
-        told = texts_of_team(self._keying, stored, held)
+        texts = texts_of_team(self._keying, stored, held)
         sheets = list[Sequence[Sheet]]()
         if self._task.header.counted is not None:
             sheets = [sheets_of(held[side]) for side in PAIR]
-        self._desk.count_keys_of_team(team, stored, sheets, told, self._prober.done)
+        self._desk.count_keys_of_team(team, stored, sheets, texts, self._prober.done)
 
     def _unbacked(self, instance: int, spines: Iterable[Sequence[OpenRun]]) -> int:
         """How many keys have their home here, and no complete copy anywhere else."""
         stored = self._task.stored
         if not stored.missing or not isinstance(stored.router, TableRouter):
             return 0
-        runs = (one for spine in spines for one in spine)
-        newest = (one for one in runs if one.run.version == stored.versions[0])
+        runs = (run for spine in spines for run in spine)
+        newest = (run for run in runs if run.run.version == stored.versions[0])
         return unbacked_keys(stored.router, dict(stored.missing), instance, newest)
 
     def close(self) -> None:

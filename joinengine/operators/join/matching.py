@@ -131,27 +131,27 @@ class Matcher:
             pairs = pairs.only(keep)
         if self._spec.predicate is not None and unsettled.predicate and len(pairs.rows):
             columns, at = pairs.columns, pairs.at
-            found = holds(
+            holding = holds(
                 self._spec.predicate,
                 (columns[Side.LEFT], columns[Side.RIGHT]),
                 (at[Side.LEFT], at[Side.RIGHT]),
             )
-            pairs = pairs.only(found)
+            pairs = pairs.only(holding)
         if len(pairs.rows):
             self._make(pairs, unsettled)
 
     def _agreeing(self, pairs: Pairs, unsettled: Unsettled) -> Bools | None:
         """(n,) which pairs agree in key, time and band; None: that was settled for all."""
-        spec, found = self._spec, list[Bools]()
+        spec, tests = self._spec, list[Bools]()
         if unsettled.keys:
-            found += self._equal(pairs)
+            tests += self._equal(pairs)
         if unsettled.times:
             assert spec.window is not None
             times = self._times(pairs)
-            found.append(spec.window.near(times[Side.LEFT], times[Side.RIGHT]))
+            tests.append(spec.window.near(times[Side.LEFT], times[Side.RIGHT]))
         if spec.distance is not None:
-            found.append(_in_band(spec.distance, pairs))
-        return reduce(np.logical_and, found) if found else None
+            tests.append(_in_band(spec.distance, pairs))
+        return reduce(np.logical_and, tests) if tests else None
 
     def _make(self, pairs: Pairs, unsettled: Unsettled) -> None:
         """Results and marks of pairs that match."""
@@ -159,17 +159,17 @@ class Matcher:
         if self._spec.window is not None and (marks or isinstance(self._spec.window, Sliding)):
             times = self._times(pairs)
         for some, windows in self._windows(times, len(pairs.rows)):
-            here = pairs if some is None else pairs.only(some)
+            chosen = pairs if some is None else pairs.only(some)
             if marks:
-                mine = times
+                times_chosen = times
                 if times is not None and some is not None:
-                    mine = {side: one[some] for side, one in times.items()}
-                self._marked(here, mine, windows)
+                    times_chosen = {side: instants[some] for side, instants in times.items()}
+                self._marked(chosen, times_chosen, windows)
             if self._spec.makes_pairs:
                 with self._timed("result"):
                     if unsettled.counts:
-                        here.tally.make(here.rows, here.groups)
-                    self._results.add(self._columns(here, windows))
+                        chosen.tally.make(chosen.rows, chosen.groups)
+                    self._results.add(self._columns(chosen, windows))
 
     def _marked(self, pairs: Pairs, times: Times | None, windows: Ints | None) -> None:
         """Mark the tuples of watched sides, in these windows."""
@@ -207,16 +207,16 @@ class Matcher:
 
     def _change(self, pairs: Pairs) -> pa.Array:
         """How many of each pair come, or go if it is below 0."""
-        told = {side: name for side in PAIR if (name := self._spec.change_of(side)) is not None}
-        both = [
+        names = {side: name for side in PAIR if (name := self._spec.change_of(side)) is not None}
+        changes = [
             pairs.columns[side].column(name).take(pa.array(pairs.at[side]))
-            for side, name in told.items()
+            for side, name in names.items()
         ]
         try:
-            return reduce(pc.multiply_checked, both)
+            return reduce(pc.multiply_checked, changes)
         except pa.ArrowInvalid:
             raise JoinEngineError(
-                f"changes: {' times '.join(told.values())} of a pair is more than 64 bits hold; "
+                f"changes: {' times '.join(names.values())} of a pair is more than 64 bits hold; "
                 "give smaller changes"
             ) from None
 
@@ -232,8 +232,8 @@ class Matcher:
         side, other = pairs.side, pairs.side.other
         columns, at = pairs.columns, pairs.at
         for mine, theirs in zip(self._spec.keys(side), self._spec.keys(other), strict=True):
-            one, another = columns[side].column(mine), columns[other].column(theirs)
-            yield equal_at(one, at[side], another, at[other])
+            column, other_column = columns[side].column(mine), columns[other].column(theirs)
+            yield equal_at(column, at[side], other_column, at[other])
 
     def _times(self, pairs: Pairs) -> dict[Side, Ints]:
         """The times of both tuples of each pair."""

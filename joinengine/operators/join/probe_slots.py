@@ -54,12 +54,15 @@ class Probes(NamedTuple):
         cls, arrived: SortedTuples, flags: Sequence[int], probed: Sequence[Probed] | None
     ) -> Probes:
         """Of the tuples with a flag, the words of the hashes beside it; None: their own words."""
-        each = [np.flatnonzero(arrived.flags & flag) for flag in flags]
-        rows = _whole(each)
+        rows_by_cell = [np.flatnonzero(arrived.flags & flag) for flag in flags]
+        rows = _whole(rows_by_cell)
         seats = None if arrived.seats is None else arrived.seats[rows]
         if probed is None:
             return cls(rows, arrived.words[rows], seats)
-        hashes = [one.hashes[some] for one, some in zip(probed, each, strict=True)]
+        hashes = [
+            own_cells.hashes[rows_there]
+            for own_cells, rows_there in zip(probed, rows_by_cell, strict=True)
+        ]
         words = first_word(_whole(hashes) >> np.uint64(U_BITS))
         order = seated_order(words, seats)
         seats = None if seats is None else seats[order]
@@ -174,6 +177,6 @@ class Met(NamedTuple):
     def only(self, some: Bools) -> Met:
         """Of some stored tuples."""
         needle, stored, begin, lengths = (
-            one[some] for one in (self.needle, self.stored, self.begin, self.lengths)
+            column[some] for column in (self.needle, self.stored, self.begin, self.lengths)
         )
         return Met(needle, stored, self.met, begin, lengths)

@@ -92,16 +92,16 @@ class Arrivals:
     def at(self, team: Sequence[int], side: Side) -> Iterator[tuple[SortedTuples, bool]]:
         """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
         with self._timed("exchange"):
-            found = _gathered(self._readers[side], team)
+            arriving = _gathered(self._readers[side], team)
         if self._task.stored.lost:
             (instance,) = team
-            own = [one for one, _ in found]
-            found = [(one, None) for one in self._inherited(instance, side, own)]
-        rows = sum(piece.num_rows for piece, _ in found)
-        size = sum(piece.nbytes for piece, _ in found)
+            own_pieces = [piece for piece, _ in arriving]
+            arriving = [(piece, None) for piece in self._inherited(instance, side, own_pieces)]
+        rows = sum(piece.num_rows for piece, _ in arriving)
+        size = sum(piece.nbytes for piece, _ in arriving)
         # A piece, its sorted copy and its matches are in memory at the same time.
         limit = rows * self._task.memory_bytes // max(4 * size, 1)
-        packs = list(_packed(found, max(limit, 1)))
+        packs = list(_packed(arriving, max(limit, 1)))
         for number, pieces in enumerate(packs, start=1):
             with self._timed("sort"):
                 arrived = self._sorted(team, side, pieces)
@@ -118,15 +118,15 @@ class Arrivals:
         """
         stored = self._task.stored
         if instance in stored.lost:
-            return [_flagged(one, np.minimum(_flags(one) & KEPT, 1) * BACKUP) for one in own]
-        found = [_flagged(one, self._promoted(instance, side, one)) for one in own]
+            return [_flagged(piece, np.minimum(_flags(piece) & KEPT, 1) * BACKUP) for piece in own]
+        pieces = [_flagged(piece, self._promoted(instance, side, piece)) for piece in own]
         for lost in stored.lost:
             for piece in self._readers[side].slices(lost):
                 flags = self._probes_of(instance, side, piece)
                 mine = flags > 0
                 if mine.any():
-                    found.append(_flagged(piece, flags).filter(pa.array(mine)))
-        return found
+                    pieces.append(_flagged(piece, flags).filter(pa.array(mine)))
+        return pieces
 
     def _promoted(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
         """The flags of tuples of which some have arrived as backups and are at home now."""
@@ -134,8 +134,8 @@ class Arrivals:
         words = piece.column(0).to_numpy(zero_copy_only=True)
         router = self._task.stored.router
         assert router is not None
-        here = ((flags & BACKUP) > 0) & (_homes(router, side, words) == instance)
-        return np.where(here, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
+        is_home = ((flags & BACKUP) > 0) & (_homes(router, side, words) == instance)
+        return np.where(is_home, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
 
     def _probes_of(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
         """Of the probes of tuples at a lost instance those that go to `instance` now."""
@@ -200,20 +200,20 @@ class Arrivals:
 def _rows(reader: BlockReader, instances: Sequence[int]) -> Ints:
     """(n,) instances -> (n,) how many tuples arrive at each."""
     wanted = np.asarray(instances, np.int64)
-    found = np.zeros(len(wanted), np.int64)
+    counts = np.zeros(len(wanted), np.int64)
     for bounds, _ in reader.chunks():
         # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have
         # no slice for it.
-        here = np.flatnonzero(wanted + 1 < len(bounds))
-        found[here] += bounds[wanted[here] + 1] - bounds[wanted[here]]
-    return found
+        present = np.flatnonzero(wanted + 1 < len(bounds))
+        counts[present] += bounds[wanted[present] + 1] - bounds[wanted[present]]
+    return counts
 
 
 def _row_bytes(reader: BlockReader) -> float:
     """Bytes of a tuple, on average; 0: there is none."""
-    found = [one for _, one in reader.chunks()]
-    rows = sum(one.num_rows for one in found)
-    return sum(one.nbytes for one in found) / rows if rows else 0.0
+    batches = [batch for _, batch in reader.chunks()]
+    rows = sum(batch.num_rows for batch in batches)
+    return sum(batch.nbytes for batch in batches) / rows if rows else 0.0
 
 
 def _gathered(reader: BlockReader, team: Sequence[int]) -> list[Piece]:
@@ -222,8 +222,8 @@ def _gathered(reader: BlockReader, team: Sequence[int]) -> list[Piece]:
     Rows of a piece are in the order of the seats.
     """
     if len(team) == 1:
-        return [(one, None) for one in reader.slices(team[0])]
-    found, wanted = list[Piece](), np.asarray(team, np.int64)
+        return [(piece, None) for piece in reader.slices(team[0])]
+    pieces, wanted = list[Piece](), np.asarray(team, np.int64)
     for bounds, batch in reader.chunks():
         seats = np.flatnonzero(wanted + 1 < len(bounds))
         starts = bounds[wanted[seats]]
@@ -231,19 +231,19 @@ def _gathered(reader: BlockReader, team: Sequence[int]) -> list[Piece]:
         rows = expand_ranges(starts, sizes)
         if len(rows):
             taken = batch.take(pa.array(rows))
-            found.append((taken, np.repeat(seats, sizes).astype(np.uint16)))
-    return found
+            pieces.append((taken, np.repeat(seats, sizes).astype(np.uint16)))
+    return pieces
 
 
 def _flags(piece: pa.RecordBatch) -> Flags:
-    found: Flags = piece.column(1).to_numpy(zero_copy_only=True)
-    return found
+    flags: Flags = piece.column(1).to_numpy(zero_copy_only=True)
+    return flags
 
 
 def _homes(router: AnyRouter, side: Side, words: Words) -> Instances:
     """(n,) words -> (n,) the homes of their keys, which are whole."""
-    found = router.homes(side, words, np.zeros(len(words), np.uint16))
-    homes: Instances = found.instances[found.flags == STORE]
+    deliveries = router.homes(side, words, np.zeros(len(words), np.uint16))
+    homes: Instances = deliveries.instances[deliveries.flags == STORE]
     return homes
 
 

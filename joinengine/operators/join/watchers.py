@@ -231,23 +231,23 @@ class Watchers:
         unread = self._unread.open(self._runs[UNREAD].get((watcher, side), ()))
         if not unread:
             return np.empty(0, np.uint64)
-        marks = [(one.words, self._closes(one)) for one in unread]
+        marks = [(run.words, self._closes(run)) for run in unread]
         numbers, closes = _united(marks)
         new = ~_among(numbers, seen)
         numbers, closes = numbers[new], closes[new]
-        for one in unread:
-            self._unread.forget(one.run)
+        for run in unread:
+            self._unread.forget(run.run)
         if len(numbers):
             seen.append(self._seen.seal(watcher, side, numbers, _mark_columns(closes)))
         return numbers
 
     def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
         """Show the tuples whose first partner was found (semi joins)."""
-        for one in pending if len(numbers) else ():
-            found = rows_between(one.words, numbers, numbers + np.uint64(1), one.gone)
-            for start in range(0, len(found), ENTRIES):
-                some = pa.array(found[start : start + ENTRIES])
-                self._emit(Side.LEFT, one.columns.take(some), results)
+        for run in pending if len(numbers) else ():
+            rows = rows_between(run.words, numbers, numbers + np.uint64(1), run.gone)
+            for start in range(0, len(rows), ENTRIES):
+                entries = pa.array(rows[start : start + ENTRIES])
+                self._emit(Side.LEFT, run.columns.take(entries), results)
 
     def _let_go_due(
         self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
@@ -262,27 +262,27 @@ class Watchers:
         def first_to_close(rest: OpenRun) -> int:
             return int(self._closes(rest)[np.searchsorted(rest.words, upper[0])])
 
-        for one in pending:
-            due = rows_between(one.words, np.zeros(1, np.uint64), upper, one.gone)
+        for run in pending:
+            due = rows_between(run.words, np.zeros(1, np.uint64), upper, run.gone)
             for start in range(0, len(due), ENTRIES):
-                columns = one.columns.take(pa.array(due[start : start + ENTRIES]))
+                columns = run.columns.take(pa.array(due[start : start + ENTRIES]))
                 entry = columns.column(columns.num_columns - 2)
                 numbers = fixed_width(entry, np.dtype(np.uint64))
                 alone = ~_among(numbers, seen)
                 if alone.any():
                     self._emit(side, columns.filter(pa.array(alone)), results)
-            left.append(self._pending.cut(one, [(0, limit)], first_to_close))
-        return [one for one in left if one.run.live]
+            left.append(self._pending.cut(run, [(0, limit)], first_to_close))
+        return [run for run in left if run.run.live]
 
     def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Forget the runs whose entries are all closed; the other runs."""
         kept = list[OpenRun]()
-        for one in spine:
-            last = one.run.max_time
+        for run in spine:
+            last = run.run.max_time
             if last is not None and last < self._closing:
-                keeper.forget(one.run)
+                keeper.forget(run.run)
             else:
-                kept.append(one)
+                kept.append(run)
         return kept
 
     def _emit(self, side: Side, entries: pa.RecordBatch, results: Results) -> None:
@@ -306,8 +306,8 @@ class Watchers:
         times = ends - self._spec.window.size_us if name == WINDOW_START else ends
         return pa.array(times).cast(kind)
 
-    def _closes(self, one: OpenRun) -> Ints:
-        return _closing_of(one.columns)
+    def _closes(self, run: OpenRun) -> Ints:
+        return _closing_of(run.columns)
 
 
 def _closing_of(columns: pa.RecordBatch) -> Ints:
@@ -325,11 +325,11 @@ def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
 
 def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
     """(n,) whether any of the runs holds each number."""
-    found = np.zeros(len(numbers), bool)
-    for one in runs:
-        at = np.minimum(np.searchsorted(one.words, numbers), len(one.words) - 1)
-        found |= one.words[at] == numbers
-    return found
+    is_there = np.zeros(len(numbers), bool)
+    for run in runs:
+        at = np.minimum(np.searchsorted(run.words, numbers), len(run.words) - 1)
+        is_there |= run.words[at] == numbers
+    return is_there
 
 
 def _mark_columns(closes: Ints) -> pa.RecordBatch:
