@@ -24,14 +24,14 @@ def key_schema(fields: Sequence[pa.Field]) -> str:
 
 def join_account(operator: Join | AsOfJoin) -> dict[str, Any]:
     """What the accounts of joins of pairs and of as-of joins have in common."""
-    filters = [None if one is None else one.text for one in operator.filters]
+    filters = [None if predicate is None else predicate.text for predicate in operator.filters]
     return {
         "on": condition_text(operator.condition),
         **common_account(operator, operator.keys(Side.LEFT)),
         "key_schema": key_schema(operator.key_fields),
         "filters": filters,
         "right": operator.schemas[1].to_string(),
-        "select": [str(one) for one in operator.output] if operator.is_selected else None,
+        "select": [str(column) for column in operator.output] if operator.is_selected else None,
     }
 
 

@@ -59,7 +59,7 @@ class OperatorTask:
         """Per side the blocks with the tuples; only bounds of hosted instances are right."""
         if self.received is not None:
             return self.received
-        return tuple(one.blocks for one in self.arriving)
+        return tuple(side.blocks for side in self.arriving)
 
 
 def carry_out(
@@ -129,22 +129,22 @@ class Order:
             Arriving.by_task(blocks, side, read_by_task) for side, blocks in self.blocks.items()
         ]
         others = {shelf: Hosted.of(self.state.shelves.on(shelf).values()) for shelf in shelves}
-        found = list[OperatorTask]()
+        tasks = list[OperatorTask]()
         for number, hosted in enumerate(hosted_by_task):
             theirs = {shelf: runs.at(hosted) for shelf, runs in others.items()}
             spreads = (stored[number].runs, *theirs.values())
-            files = {run.file for one in spreads for spine in one.values() for run in spine}
-            found.append(
+            files = {run.file for spines in spreads for spine in spines.values() for run in spine}
+            tasks.append(
                 OperatorTask(
                     header=self.header(number, hosted, files),
-                    arriving=tuple(one[number] for one in arriving),
+                    arriving=tuple(side[number] for side in arriving),
                     stored=stored[number],
                     shelves=theirs,
                     facts=facts or {},
                     memory_bytes=self.memory_bytes,
                 )
             )
-        return found
+        return tasks
 
 
 class Operator(Protocol):
@@ -349,9 +349,9 @@ class QuerySpec:
     def readers_of(self, source: Input) -> list[tuple[Operator, Side]]:
         """(operator, side) of each input that reads `source`."""
         return [
-            (one, Side(side))
-            for one in self.operators
-            for side, read in enumerate(one.inputs)
+            (operator, Side(side))
+            for operator in self.operators
+            for side, read in enumerate(operator.inputs)
             if read == source
         ]
 

@@ -134,14 +134,14 @@ class Desk:
 
     def lost(self, shelves: Iterable[Mapping[Place, Sequence[Run]]]) -> dict[int, str]:
         """The instances of which some run cannot be read, and why."""
-        found = dict[int, str]()
+        damaged = dict[int, str]()
         for (instance, _), spine in chain.from_iterable(runs.items() for runs in shelves):
             for run in spine:
                 try:
                     self._store.check(self.header.files[run.file])
                 except (DamagedState, OSError) as error:
-                    found.setdefault(instance, str(error))
-        return found
+                    damaged.setdefault(instance, str(error))
+        return damaged
 
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
         """The reader of `blocks`: it gives the tuples that arrived at an instance."""
@@ -183,26 +183,26 @@ class Desk:
     def at(self, instance: int) -> Iterator[InstanceReport]:
         """Work at one instance: measures its results and its time."""
         before = self.results.rows
-        with self.at_all([instance]) as (here,):
-            yield here
-            here.results = self.results.rows - before
+        with self.at_all([instance]) as (report,):
+            yield report
+            report.results = self.results.rows - before
 
     @contextmanager
     def at_all(self, team: Sequence[int]) -> Iterator[list[InstanceReport]]:
         """Work at several instances together; their time is shared out by tuples and results."""
         start, before = self._world.timer_s(), dict(self._seconds)
-        here = [InstanceReport() for _ in team]
-        self.report.instances.update(zip(team, here, strict=True))
-        yield here
+        reports = [InstanceReport() for _ in team]
+        self.report.instances.update(zip(team, reports, strict=True))
+        yield reports
         self.report.turns += 1
         now = self._world.timer_s()
         spent = {part: s - before.get(part, 0.0) for part, s in self._seconds.items()}
         untold = max(0.0, now - start - sum(spent.values()))
-        amounts = [_amounts(one, 1 / len(team)) for one in here]
-        each = shared_out(spent | {"untold": untold}, amounts)
-        for one, seconds in zip(here, each, strict=True):
-            one.seconds = tuple(seconds)
-            one.busy_s = sum(seconds)
+        amounts = [_amounts(report, 1 / len(team)) for report in reports]
+        shares = shared_out(spent | {"untold": untold}, amounts)
+        for report, seconds in zip(reports, shares, strict=True):
+            report.seconds = tuple(seconds)
+            report.busy_s = sum(seconds)
         self.done_s.update(dict.fromkeys(team, now))
 
     def pause(self, until_s: float, part: str) -> None:
@@ -268,7 +268,7 @@ class Desk:
         asked = self.header.counted
         if asked is None:
             return
-        stretches = [[one.stretch for one in some] for some in sheets]
+        stretches = [[sheet.stretch for sheet in held] for held in sheets]
         counts = count_keys(team, stored, stretches, asked, done)
         if named is not None:
             hashes, at = np.unique(counts.hashes, return_inverse=True)
@@ -280,14 +280,14 @@ class Desk:
         with self.timed("result"):
             self.results.close(self.report)
         with self.timed("store"):
-            self.report.changes = {shelf: one.close() for shelf, one in self._keepers.items()}
+            self.report.changes = {shelf: keeper.close() for shelf, keeper in self._keepers.items()}
         self.report.hot = self._hot.heaviest()
         self.report.seconds = dict(self._seconds)
         self.report.reads = self._store.reads(self.header.files)
         return self.report
 
 
-def _amounts(one: InstanceReport, turns: float) -> Amounts:
+def _amounts(report: InstanceReport, turns: float) -> Amounts:
     """What an instance has done; the bytes of its results are not known apart."""
-    received, stored = float(sum(one.received)), float(sum(one.stored))
-    return Amounts(turns, received, stored, one.probed, one.candidates, one.results)
+    received, stored = float(sum(report.received)), float(sum(report.stored))
+    return Amounts(turns, received, stored, report.probed, report.candidates, report.results)

@@ -65,14 +65,19 @@ class HotKeys:
 
     def see_team(self, stored: Sequence[Needles], texts: Texts) -> None:
         """Take note of several instances; `stored`: seated keys, otherwise as in `see`."""
-        keys = [keys_of(some.hashes) for some in stored]
+        keys = [keys_of(needles.hashes) for needles in stored]
         hashes = distinct(
-            np.concatenate([own[_heavy(some)] for own, some in zip(keys, stored, strict=True)])
+            np.concatenate(
+                [
+                    keys_there[_heavy(needles)]
+                    for keys_there, needles in zip(keys, stored, strict=True)
+                ]
+            )
         )
         rows = np.zeros((2, len(hashes)), np.int64)
-        for side, (own, some) in enumerate(zip(keys, stored, strict=True)):
-            here, at = rows_among(own, hashes)
-            rows[side] = np.bincount(at, np.diff(some.starts)[here], len(hashes))
+        for side, (keys_there, needles) in enumerate(zip(keys, stored, strict=True)):
+            present, at = rows_among(keys_there, hashes)
+            rows[side] = np.bincount(at, np.diff(needles.starts)[present], len(hashes))
         self._add(hashes, rows, texts)
 
     def _add(self, hashes: Words, rows: Ints, texts: Texts) -> None:
@@ -91,10 +96,8 @@ class HotKeys:
         """The heaviest keys of all instances seen, heaviest first."""
         top = np.sort(_largest(self._rows.sum(axis=0)))
         top = top[np.argsort(-self._rows[:, top].sum(axis=0), kind="stable")]
-        found = zip(self._hashes[top].tolist(), *self._rows[:, top].tolist(), strict=True)
-        return [
-            HotKey(hash_, (left, right), self._texts.get(hash_)) for hash_, left, right in found
-        ]
+        keys = zip(self._hashes[top].tolist(), *self._rows[:, top].tolist(), strict=True)
+        return [HotKey(hash_, (left, right), self._texts.get(hash_)) for hash_, left, right in keys]
 
     def _name(self, hashes: Words, texts: Texts) -> None:
         """Take the values of those keys of an instance that are among the heaviest so far.
@@ -104,8 +107,8 @@ class HotKeys:
         top = self._hashes[_largest(self._rows.sum(axis=0))].tolist()
         unnamed = np.array(sorted({*top} & {*hashes.tolist()} - self._texts.keys()), np.uint64)
         if len(unnamed):
-            found = zip(unnamed.tolist(), texts(unnamed), strict=True)
-            self._texts |= {hash_: text for hash_, text in found if text is not None}
+            spelled = zip(unnamed.tolist(), texts(unnamed), strict=True)
+            self._texts |= {hash_: text for hash_, text in spelled if text is not None}
 
 
 def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
@@ -118,12 +121,12 @@ def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
         return None
 
     def texts(hashes: Words) -> list[str | None]:
-        found: list[str | None] = [None] * len(hashes)
+        spelled: list[str | None] = [None] * len(hashes)
         for places, side, columns, rows in tuples_of(keying, runs, hashes):
-            told = texts_of(keying, side, columns, rows)
-            for place, text in zip(places.tolist(), told, strict=True):
-                found[place] = text
-        return found
+            values = texts_of(keying, side, columns, rows)
+            for place, text in zip(places.tolist(), values, strict=True):
+                spelled[place] = text
+        return spelled
 
     return texts
 
@@ -139,19 +142,19 @@ def texts_of_team(
         return None
 
     def texts(hashes: Words) -> list[str | None]:
-        found: list[str | None] = [None] * len(hashes)
-        for some in stored:
-            rows, places = rows_among(keys_of(some.hashes), hashes)
-            seats = seats_of(some.hashes[rows])
+        spelled: list[str | None] = [None] * len(hashes)
+        for keys in stored:
+            rows, places = rows_among(keys_of(keys.hashes), hashes)
+            seats = seats_of(keys.hashes[rows])
             for seat in distinct(seats).tolist():
-                missing = [p for p in places[seats == seat].tolist() if found[p] is None]
+                missing = [p for p in places[seats == seat].tolist() if spelled[p] is None]
                 if not missing:
                     continue
-                told = texts_in(keying, [one[seat] for one in spines])
-                assert told is not None
-                for place, text in zip(missing, told(hashes[missing]), strict=True):
-                    found[place] = text
-        return found
+                texts_at_seat = texts_in(keying, [by_seat[seat] for by_seat in spines])
+                assert texts_at_seat is not None
+                for place, text in zip(missing, texts_at_seat(hashes[missing]), strict=True):
+                    spelled[place] = text
+        return spelled
 
     return texts
 
@@ -164,16 +167,16 @@ def tuples_of(
     Places among the hashes, each at most once; and a side, columns, and the row of each there.
     """
     missing = np.arange(len(hashes))
-    for side, some in enumerate(runs):
+    for side, spine in enumerate(runs):
         names = keying.needed(Side(side))
-        for one in reversed(list(some)):
-            if not (len(missing) and names and set(names) <= set(one.columns.schema.names)):
+        for run in reversed(list(spine)):
+            if not (len(missing) and names and set(names) <= set(run.columns.schema.names)):
                 break
-            at = np.searchsorted(one.words, first_word(hashes[missing]))
-            at = np.minimum(at, len(one.words) - 1)
-            here = key_hash(one.words[at]) == hashes[missing]
-            yield missing[here], Side(side), one.columns, at[here]
-            missing = missing[~here]
+            at = np.searchsorted(run.words, first_word(hashes[missing]))
+            at = np.minimum(at, len(run.words) - 1)
+            is_there = key_hash(run.words[at]) == hashes[missing]
+            yield missing[is_there], Side(side), run.columns, at[is_there]
+            missing = missing[~is_there]
 
 
 def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts | None:
@@ -186,7 +189,7 @@ def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples
 
     def texts(hashes: Words) -> list[str | None]:
         names = keying.needed(Side.LEFT)
-        columns = pa.concat_batches([one.columns.select(names) for one in arrived])
+        columns = pa.concat_batches([tuples.columns.select(names) for tuples in arrived])
         rows = order[np.searchsorted(words, first_word(hashes))]
         return list(texts_of(keying, Side.LEFT, columns, rows))
 
@@ -196,14 +199,14 @@ def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples
 def texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str | None]:
     """The key of each of `rows` as text; None: some part of it cannot be spelled."""
     near = keying.distance is not None and keying.distance.column(side)
-    told = list[list[str | None]]()
+    columns_spelled = list[list[str | None]]()
     for name in keying.needed(side):
         values = columns.column(name).take(pa.array(rows))
-        texts = [_spelled(one) for one in values]
-        told.append([t and f"near {t}" for t in texts] if name == near else texts)
+        texts = [_spelled(value) for value in values]
+        columns_spelled.append([t and f"near {t}" for t in texts] if name == near else texts)
     return [
         None if None in parts else _cut(", ".join(map(str, parts)))
-        for parts in zip(*told, strict=True)
+        for parts in zip(*columns_spelled, strict=True)
     ]
 
 

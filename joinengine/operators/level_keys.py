@@ -35,14 +35,14 @@ def named_in(
     held = [list(some) for some in runs]
 
     def named(hashes: Words) -> Ints:
-        found = np.zeros(len(hashes), np.int64)
+        most = np.zeros(len(hashes), np.int64)
         for places, side, columns, rows in tuples_of(keying, held, hashes):
             taken = columns.select(keying.keys[side]).take(pa.array(rows))
             for level in levels:
                 assert level.predicate is not None
                 ours = places[_holds(level.predicate, keying, taken)]
-                found[ours] = np.maximum(found[ours], level.backups)
-        return found
+                most[ours] = np.maximum(most[ours], level.backups)
+        return most
 
     return named
 

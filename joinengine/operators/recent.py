@@ -135,14 +135,14 @@ class Recent:
 
     def work_at(self, instance: int) -> None:
         """Store arrived tuples, judge due ones, forget those that no later tuple needs."""
-        with self._desk.at(instance) as here:
+        with self._desk.at(instance) as report:
             with self._desk.timed("open"):
                 spine = self._spines.at(instance, Side.LEFT)
             with self._desk.timed("sort"):
                 fresh = self._arrived(instance)
             stored = np.empty(0, np.uint64)
             if fresh is not None:
-                here.received[Side.LEFT] = here.stored[Side.LEFT] = fresh.run.rows
+                report.received[Side.LEFT] = report.stored[Side.LEFT] = fresh.run.rows
                 spine.append(fresh)
                 stored = fresh.words
             with self._desk.timed("probe"):
@@ -166,55 +166,55 @@ class Recent:
 
     def _keys_due(self, spine: Sequence[OpenRun]) -> Iterator[Words]:
         """The key hashes with tuples that are due, some at a time."""
-        found = [np.empty(0, np.uint64)]
-        for one in spine:
-            assert one.run.min_time is not None
-            assert one.run.max_time is not None
-            if one.run.max_time < self._closed or one.run.min_time >= self._watermark:
+        due = [np.empty(0, np.uint64)]
+        for run in spine:
+            assert run.run.min_time is not None
+            assert run.run.max_time is not None
+            if run.run.max_time < self._closed or run.run.min_time >= self._watermark:
                 continue
-            rows = one.live_rows()
-            times = self._shelf.times(Side.LEFT, one.columns)[rows]
-            found.append(key_hash(one.words[rows[(times >= self._closed) & self._is_over(times)]]))
-        hashes = np.unique(np.concatenate(found))
+            rows = run.live_rows()
+            times = self._shelf.times(Side.LEFT, run.columns)[rows]
+            due.append(key_hash(run.words[rows[(times >= self._closed) & self._is_over(times)]]))
+        hashes = np.unique(np.concatenate(due))
         if not len(hashes):
             return
         lower, upper = _words_of(hashes)
         counts = np.zeros(len(hashes), np.int64)
-        for one in spine:
-            counts += np.searchsorted(one.words, upper - np.uint64(1), side="right")
-            counts -= np.searchsorted(one.words, lower)
+        for run in spine:
+            counts += np.searchsorted(run.words, upper - np.uint64(1), side="right")
+            counts -= np.searchsorted(run.words, lower)
         parts = np.cumsum(counts) // GATHERED_ROWS
         yield from np.split(hashes, np.flatnonzero(np.diff(parts)) + 1)
 
     def _gathered(self, spine: Sequence[OpenRun], hashes: Words) -> Timed:
         """The tuples of some keys that the watermark has passed."""
         lower, upper = _words_of(hashes)
-        rows = [rows_between(one.words, lower, upper, one.gone) for one in spine]
-        found = self._taken(spine, rows)
-        over = self._is_over(found.times)
-        return Timed(found.columns.filter(pa.array(over)), found.words[over], found.times[over])
+        rows = [rows_between(run.words, lower, upper, run.gone) for run in spine]
+        tuples = self._taken(spine, rows)
+        over = self._is_over(tuples.times)
+        return Timed(tuples.columns.filter(pa.array(over)), tuples.words[over], tuples.times[over])
 
     def _taken(self, spine: Sequence[OpenRun], rows: Sequence[Ints]) -> Timed:
         chosen = list(zip(spine, rows, strict=True))
-        columns = pa.concat_batches([one.columns.take(pa.array(some)) for one, some in chosen])
-        words = np.concatenate([one.words[some] for one, some in chosen])
+        columns = pa.concat_batches([run.columns.take(pa.array(rows)) for run, rows in chosen])
+        words = np.concatenate([run.words[rows] for run, rows in chosen])
         return Timed(columns, words, self._shelf.times(Side.LEFT, columns))
 
     def _forget(self, instance: int, spine: Sequence[OpenRun]) -> Sequence[OpenRun]:
         """Rewrite the runs if they have doubled, without the tuples that are not needed."""
         if self._watermark == np.inf:
-            for one in spine:
-                self._keeper.forget(one.run)
-            self._keeper.expired(sum(one.run.live for one in spine))
+            for run in spine:
+                self._keeper.forget(run.run)
+            self._keeper.expired(sum(run.run.live for run in spine))
             return []
-        live = [one.run.live for one in spine]
+        live = [run.run.live for run in spine]
         if len(spine) < 2 or sum(live) < 2 * max(live):
             return spine
-        tuples = self._taken(spine, [one.live_rows() for one in spine])
+        tuples = self._taken(spine, [run.live_rows() for run in spine])
         kept = np.flatnonzero(self._judge.needed(tuples, self._watermark))
         self._keeper.expired(len(tuples.words) - len(kept))
-        for one in spine:
-            self._keeper.forget(one.run)
+        for run in spine:
+            self._keeper.forget(run.run)
         if not len(kept):
             return []
         order = kept[np.argsort(tuples.words[kept], kind="stable")]

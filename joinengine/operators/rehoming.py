@@ -51,9 +51,9 @@ class Rehoming:
         """The re-homing that the next batch must do; None: none is pending."""
         if not isinstance(layouts.pending, Rehome):
             return None
-        older = {version: one.router for version, one in layouts.older.items()}
+        older = {version: layout.router for version, layout in layouts.older.items()}
         old = older | {layouts.version: layouts.pending.before.router}
-        absent = {version: one.absent for version, one in layouts.older.items()}
+        absent = {version: layout.absent for version, layout in layouts.older.items()}
         absent |= {layouts.version: layouts.pending.absent}
         return cls(old, layouts.newest.router, layouts.version, absent)
 
@@ -96,7 +96,7 @@ def shared_files(runs: Iterable[Run]) -> set[str]:
     holders = defaultdict[str, set[int]](set)
     for run in runs:
         holders[run.file].add(run.instance)
-    return {name for name, found in holders.items() if len(found) > 1}
+    return {name for name, readers in holders.items() if len(readers) > 1}
 
 
 def rehome(

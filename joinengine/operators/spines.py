@@ -77,20 +77,20 @@ class Stored:
         routers = _with_backups(layouts) if lost else ()
         versions = layouts.live_versions
         every = spines.everywhere() if rehoming is not None or refill is not None else {}
-        found = list[Stored]()
+        by_task = list[Stored]()
         for hosted in hosted_by_task:
             ours = Moves(
-                tuple(pull for one in hosted for pull in moves.get(one, Moves()).pulls),
-                tuple(drop for one in hosted for drop in moves.get(one, Moves()).drops),
+                tuple(pull for instance in hosted for pull in moves.get(instance, Moves()).pulls),
+                tuple(drop for instance in hosted for drop in moves.get(instance, Moves()).drops),
             )
             if rehoming is not None or (refill is not None and refill.instance in hosted):
                 runs = every
             else:
                 runs = spines.at([*hosted, *(pull.source for pull in ours.pulls)])
-            found.append(
+            by_task.append(
                 cls(runs, ours, rehoming, versions, refill, lost, router, missing, routers)
             )
-        return found
+        return by_task
 
 
 def _by_instance(moves: Moves) -> dict[int, Moves]:
@@ -101,8 +101,8 @@ def _by_instance(moves: Moves) -> dict[int, Moves]:
     for drop in moves.drops:
         drops[drop.instance].append(drop)
     return {
-        one: Moves(tuple(pulls.get(one, ())), tuple(drops.get(one, ())))
-        for one in pulls.keys() | drops.keys()
+        instance: Moves(tuple(pulls.get(instance, ())), tuple(drops.get(instance, ())))
+        for instance in pulls.keys() | drops.keys()
     }
 
 
@@ -126,10 +126,10 @@ class Hosted(NamedTuple):
 
     def at(self, instances: Iterable[int]) -> dict[Place, tuple[Run, ...]]:
         """The spines of some instances."""
-        found = dict[Place, tuple[Run, ...]]()
+        spines = dict[Place, tuple[Run, ...]]()
         for instance in instances:
-            found.update(self.spines.get(instance, {}))
-        return found
+            spines.update(self.spines.get(instance, {}))
+        return spines
 
     def everywhere(self) -> dict[Place, tuple[Run, ...]]:
         """All spines."""
@@ -139,7 +139,9 @@ class Hosted(NamedTuple):
 def _with_backups(layouts: Layouts) -> tuple[AnyRouter | None, ...]:
     """The routers of the live versions, newest first; None: keys have no backups."""
     live = (layouts.newest, *(layouts.older[version] for version in layouts.live_versions[1:]))
-    return tuple(None if one.layout.copied is None else one.router for one in live)
+    return tuple(
+        None if versioned.layout.copied is None else versioned.router for versioned in live
+    )
 
 
 def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], ...]:
@@ -148,7 +150,7 @@ def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], 
     left = dict[int, int]() if copied is None else dict(copied.incomplete)
     if refill is not None:
         left[refill.instance] = refill.upper
-    return tuple((one, word) for one, word in left.items() if word < ALL_WORDS)
+    return tuple((instance, word) for instance, word in left.items() if word < ALL_WORDS)
 
 
 class Spines:
@@ -214,8 +216,8 @@ class Spines:
         ]
         refill = self._stored.refill
         with self._timed("move"):
-            for one in self._keeper.pull_all(asked):
-                spines[one.run.instance].append(one)
+            for run in self._keeper.pull_all(asked):
+                spines[run.run.instance].append(run)
             if refill is not None and refill.instance in spines:
                 spines[refill.instance] += self._refilled(refill, side)
         return list(spines.values())
@@ -224,9 +226,9 @@ class Spines:
         """What instances had, without the tuples that moved away."""
         if self._drops or self._stored.refill is not None or len(self._stored.versions) > 1:
             return {instance: self._own(instance, side) for instance in team}
-        here = [self._stored.runs.get((instance, side), ()) for instance in team]
-        opened = iter(self._keeper.open(chain.from_iterable(here)))
-        spines = zip(team, here, strict=True)
+        runs = [self._stored.runs.get((instance, side), ()) for instance in team]
+        opened = iter(self._keeper.open(chain.from_iterable(runs)))
+        spines = zip(team, runs, strict=True)
         return {instance: [*islice(opened, len(runs))] for instance, runs in spines}
 
     def _own(self, instance: int, side: Side) -> list[OpenRun]:
@@ -236,9 +238,9 @@ class Spines:
         if refill is not None and refill.instance == instance:
             drops.append((refill.lower, refill.upper))  # what has come since the loss comes again
         newest = self._stored.versions[0]
-        here = self._stored.runs.get((instance, side), ())
-        spine = self._keeper.open((run for run in here if run.version == newest), drops)
-        return spine + self._keeper.open(run for run in here if run.version != newest)
+        runs = self._stored.runs.get((instance, side), ())
+        spine = self._keeper.open((run for run in runs if run.version == newest), drops)
+        return spine + self._keeper.open(run for run in runs if run.version != newest)
 
     def _refilled(self, refill: Refill, side: Side) -> Iterator[OpenRun]:
         """The copies that the instance of a refill has lost, made anew from the homes' tuples."""
@@ -254,7 +256,7 @@ class Spines:
                 ours = (kept.instances == refill.instance) & (kept.flags == BACKUP)
                 n = len(words)
                 at_home, at_backup = (
-                    np.bincount(kept.rows[one], minlength=n) for one in (home, ours)
+                    np.bincount(kept.rows[homes], minlength=n) for homes in (home, ours)
                 )
                 return (at_home > 0) & (at_backup > 0)
 

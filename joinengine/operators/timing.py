@@ -73,7 +73,7 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
         ends + 1 - np.searchsorted(leaves, edges[ends - 1] - lag + shift * flow.batch_us)
         for shift in (-0.1, 0.1)
     ]
-    return float(np.mean([max(one.max(), 1) for one in held]))
+    return float(np.mean([max(batches.max(), 1) for batches in held]))
 
 
 class Limit(NamedTuple):

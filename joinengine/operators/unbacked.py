@@ -25,7 +25,7 @@ def unbacked_keys(
 
     `missing`: instances that have lost copies, and the first word of these.
     """
-    base, found = router.base, list[Words]()
+    base, alone_here = router.base, list[Words]()
     assert isinstance(base, Backed)
     limits = np.full(base.instances, ALL_WORDS - 1, np.uint64)
     limits[list(missing)] = np.array(list(missing.values()), np.uint64)
@@ -33,23 +33,25 @@ def unbacked_keys(
     firsts = limits[base.roles[:, 1:]].max(axis=1)
     firsts[base.roles[:, 0] != instance] = ALL_WORDS - 1
     alone = _listed_alone(router, limits, instance)
-    for one in runs:
-        hashes = _keys_of(one)
+    for run in runs:
+        hashes = _keys_of(run)
         plain = hashes[first_word(hashes) >= firsts[base.rows(hashes)]]
-        found += [plain[~np.isin(plain, router.listed)], alone[_are_in(alone, hashes)]]
-    return len(np.unique(np.concatenate([np.empty(0, np.uint64), *found])))
+        alone_here += [plain[~np.isin(plain, router.listed)], alone[_are_in(alone, hashes)]]
+    return len(np.unique(np.concatenate([np.empty(0, np.uint64), *alone_here])))
 
 
 def _listed_alone(router: TableRouter, limits: Words, instance: int) -> Words:
     """The keys of the routing table with a home at an instance, and no complete copy elsewhere."""
     words = first_word(router.listed)
     copies = router.homes(Side.LEFT, words, np.zeros(len(words), np.uint16))
-    here = (copies.instances == instance) & (copies.flags == STORE)
+    at_instance = (copies.instances == instance) & (copies.flags == STORE)
     backed = (copies.flags == BACKUP) & (words[copies.rows] < limits[copies.instances])
-    counts = (np.bincount(copies.rows[some], minlength=len(words)) for some in (here, backed))
+    counts = (
+        np.bincount(copies.rows[some], minlength=len(words)) for some in (at_instance, backed)
+    )
     at_home, elsewhere = counts
-    found: Words = router.listed[(at_home > 0) & (elsewhere == 0)]
-    return found
+    hashes: Words = router.listed[(at_home > 0) & (elsewhere == 0)]
+    return hashes
 
 
 def _keys_of(opened: OpenRun) -> Words:
@@ -58,8 +60,8 @@ def _keys_of(opened: OpenRun) -> Words:
     hashes = words >> np.uint64(U_BITS)
     first = np.ones(len(hashes), bool)
     first[1:] = hashes[1:] != hashes[:-1]
-    found: Words = hashes[first]
-    return found
+    distinct: Words = hashes[first]
+    return distinct
 
 
 def _are_in(wanted: Words, hashes: Words) -> np.ndarray:

@@ -106,7 +106,7 @@ class AggregateSpec:
     def _in_words(self) -> str:
         """What is computed, by which groups, in which windows; for people."""
         panes, groups = self.grouping.panes, ", ".join(self.grouping.groups)
-        made = dict.fromkeys(_NOUNS[one.function] for one in self.grouping.shown)
+        made = dict.fromkeys(_NOUNS[aggregate.function] for aggregate in self.grouping.shown)
         stretches = str(panes)
         if isinstance(panes, Panes) and panes.slide_us == panes.size_us:
             stretches = f"windows of {describe(panes.size_us)}"

@@ -87,9 +87,9 @@ class PartsShelf(Shelf):
     @property
     def panes(self) -> Panes | Sessions:
         """The panes of partial results."""
-        found = self.spec.grouping.panes
-        assert not isinstance(found, Last)
-        return found
+        panes = self.spec.grouping.panes
+        assert not isinstance(panes, Last)
+        return panes
 
     @override
     def schema(self, side: Side) -> pa.Schema:
@@ -121,11 +121,11 @@ class _Worker:
 
     def aggregate(self, instance: int) -> None:
         """Do the work of the stage at one instance."""
-        with self._desk.at(instance) as here:
+        with self._desk.at(instance) as report:
             spine = self._keeper.open(self._task.stored.runs.get((instance, Side.LEFT), ()))
-            arrived = [Tuples.of([one]) for one in self._reader.slices(instance)]
-            here.received[Side.LEFT] = sum(len(one.words) for one in arrived)
-            here.stored[Side.LEFT] = here.received[Side.LEFT]
+            arrived = [Tuples.of([piece]) for piece in self._reader.slices(instance)]
+            report.received[Side.LEFT] = sum(len(tuples.words) for tuples in arrived)
+            report.stored[Side.LEFT] = report.received[Side.LEFT]
             if self._spec.stage is Stage.PARTIAL:
                 self._pass_on(instance, spine, self._added(instance, arrived))
             else:
@@ -134,7 +134,7 @@ class _Worker:
                     spine = self._close_sessions(instance, spine)
                 else:
                     spine = self._close_windows(panes, spine)
-                self._store(instance, [one.columns for one in arrived])
+                self._store(instance, [tuples.columns for tuples in arrived])
                 self._keeper.merge(spine)
 
     def _added(self, instance: int, arrived: Sequence[Tuples]) -> list[pa.Table]:
@@ -142,13 +142,13 @@ class _Worker:
         spec, added = self._spec, list[pa.Table]()
         schema = partial_schema(spec.grouping, spec.schemas[0])
         times = spec.window.times[0]
-        for one in arrived:
-            found = add_tuples(spec.grouping, one.columns, latest_time(one.columns, times))
-            counts = found.cast(schema)
+        for tuples in arrived:
+            partial = add_tuples(spec.grouping, tuples.columns, latest_time(tuples.columns, times))
+            counts = partial.cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
         has_keys = bool(spec.keys(Side.LEFT))
         if arrived and (has_keys or self._desk.header.counted is not None):
-            words = np.concatenate([one.words for one in arrived])
+            words = np.concatenate([tuples.words for tuples in arrived])
             order = sort_order(words)
             words = words[order]
             texts = texts_at(spec.keying, order, words, arrived)
@@ -159,11 +159,11 @@ class _Worker:
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:
         """Send the partial results to the aggregators, or keep them until `passes_on`."""
         if not self._task.facts[PASSES_ON]:
-            self._store(instance, [one for part in added for one in part.to_batches()])
+            self._store(instance, [batch for part in added for batch in part.to_batches()])
             return
-        held = [pa.Table.from_batches([_live(one)]) for one in spine]
-        for one in spine:
-            self._keeper.forget(one.run)
+        held = [pa.Table.from_batches([_live(run)]) for run in spine]
+        for run in spine:
+            self._keeper.forget(run.run)
         parts = [*held, *added]
         if not parts:
             return
@@ -176,10 +176,10 @@ class _Worker:
 
     def _store(self, instance: int, parts: Iterable[pa.RecordBatch]) -> None:
         """Seal partial results, sorted by pane."""
-        found = [one for one in parts if one.num_rows]
-        if not found:
+        pieces = [piece for piece in parts if piece.num_rows]
+        if not pieces:
             return
-        batch = pa.concat_batches(found)
+        batch = pa.concat_batches(pieces)
         words = in_order(self._shelf.times(Side.LEFT, batch))
         order = np.argsort(words, kind="stable")
         self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
@@ -188,11 +188,11 @@ class _Worker:
         """Show the windows that are over; the runs without the panes that no later window holds."""
         spec, grouping = self._spec, self._spec.grouping
         watermark, closed = self._task.header.watermark, self._task.facts[CLOSED]
-        panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
+        panes = [self._shelf.times(Side.LEFT, run.columns)[run.live_rows()] for run in spine]
         present = np.unique(np.concatenate(panes)) if panes else np.empty(0, np.int64)
         for end in windows.ends(present, closed, watermark).tolist():
             lower, upper = windows.first_pane(end), end
-            parts = pa.Table.from_batches([_between(one, lower, upper) for one in spine])
+            parts = pa.Table.from_batches([_between(run, lower, upper) for run in spine])
             if spec.stage is Stage.TOP:
                 self._emit(greatest(grouping, parts))
             else:
@@ -204,10 +204,10 @@ class _Worker:
     def _close_sessions(self, instance: int, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Show the sessions that are over; the pieces of the others."""
         until = Sessions.ended_by(self._task.header.watermark)
-        if not any(one.run.min_time is not None and one.run.min_time <= until for one in spine):
+        if not any(run.run.min_time is not None and run.run.min_time <= until for run in spine):
             return list(spine)
         grouping, schema = self._spec.grouping, self._spec.schemas[0]
-        pieces = pa.Table.from_batches([_live(one) for one in spine])
+        pieces = pa.Table.from_batches([_live(run) for run in spine])
         due = due_sessions(grouping, pieces, until).cast(schema)
         over = due.filter(pc.less_equal(due.column(PANE), min(until, INT_MAX - 1)))
         self._emit(finish(grouping, over, (BEGINNING, PANE), self._spec.output_schema))
@@ -217,36 +217,36 @@ class _Worker:
     def _without(self, spine: Sequence[OpenRun], last: int) -> list[OpenRun]:
         """The runs without the panes up to `last`."""
         spent = word_of_time(min(last, INT_MAX) + 1)
-        return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
+        return [run for run in (self._less(run, spent) for run in spine) if run.run.live]
 
-    def _less(self, one: OpenRun, spent: int) -> OpenRun:
+    def _less(self, run: OpenRun, spent: int) -> OpenRun:
         """A run without the panes whose words are below `spent`."""
-        if not spent or int(one.words[0]) >= spent:
-            return one
-        return self._keeper.cut(one, [(0, spent)], self._first_pane)
+        if not spent or int(run.words[0]) >= spent:
+            return run
+        return self._keeper.cut(run, [(0, spent)], self._first_pane)
 
-    def _first_pane(self, one: OpenRun) -> int:
+    def _first_pane(self, run: OpenRun) -> int:
         """The first of the live panes; a run is sorted by them."""
-        return int(self._shelf.times(Side.LEFT, one.columns)[one.live_rows()[0]])
+        return int(self._shelf.times(Side.LEFT, run.columns)[run.live_rows()[0]])
 
     def _emit(self, table: pa.Table) -> None:
         for batch in table.combine_chunks().to_batches():
             self._desk.results.add(batch.columns)
 
 
-def _live(one: OpenRun) -> pa.RecordBatch:
+def _live(run: OpenRun) -> pa.RecordBatch:
     """The live rows, without a copy if they are side by side."""
-    rows = one.live_rows()
+    rows = run.live_rows()
     if rows[-1] - rows[0] == len(rows) - 1:
-        return one.columns.slice(int(rows[0]), len(rows))
-    return one.columns.take(pa.array(rows))
+        return run.columns.slice(int(rows[0]), len(rows))
+    return run.columns.take(pa.array(rows))
 
 
-def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
+def _between(run: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
     """The live rows with panes in [lower, upper]."""
     bounds = in_order(np.array([lower, upper + 1]))
-    rows = rows_between(one.words, bounds[:1], bounds[1:], one.gone)
-    return one.columns.take(pa.array(rows))
+    rows = rows_between(run.words, bounds[:1], bounds[1:], run.gone)
+    return run.columns.take(pa.array(rows))
 
 
 def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:

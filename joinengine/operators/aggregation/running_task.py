@@ -39,8 +39,8 @@ class _Running(Judge):
     def judge(self, tuples: Timed, closed: float) -> None:
         grouping, due = self._spec.grouping, tuples.times >= closed
         schema = self._spec.output_schema
-        found = add_up_last(grouping, tuples.columns, tuples.times, due, schema)
-        for batch in found.combine_chunks().to_batches():
+        sums = add_up_last(grouping, tuples.columns, tuples.times, due, schema)
+        for batch in sums.combine_chunks().to_batches():
             self._desk.results.add(batch.columns)
 
     @override

@@ -87,7 +87,7 @@ class AsOfJoin(AsOfSpec, Unwatched, Operator):
         """If left tuples do not wait, the results keep their event time."""
         if self.waits:
             return None
-        named = {one.name: one.column for one in self.output if one.side is Side.LEFT}
+        named = {column.name: column.column for column in self.output if column.side is Side.LEFT}
         return Side.LEFT, [named[name] for name in columns if name in named]
 
     @override

@@ -112,34 +112,36 @@ class _Worker:
     def work(self, instance: int) -> None:
         """The batch at one instance."""
         desk, self._done = self._desk, []
-        with desk.at(instance) as here:
+        with desk.at(instance) as report:
             with desk.timed("open"):
                 lefts, rights = (self._spines.at(instance, side) for side in PAIR)
             with desk.timed("exchange"):
-                arrived = [self._arrived(instance, side, here) for side in PAIR]
+                arrived = [self._arrived(instance, side, report) for side in PAIR]
             left, right = arrived
             kept = self._stored(instance, Side.RIGHT, right)
             if self._spec.waits:
-                lefts = self._settle_waiting(instance, lefts, rights, here)
+                lefts = self._settle_waiting(instance, lefts, rights, report)
                 lefts += self._stored(instance, Side.LEFT, left)
             elif left is not None:
                 first = [] if self._spec.table is None else kept
-                self._settle_all(left, [*rights, *first], here)
+                self._settle_all(left, [*rights, *first], report)
             rights += kept
             with desk.timed("merge"):
                 rights = self._keeper.merge(rights)
             with desk.timed("count"):
-                words = [np.empty(0, np.uint64) if one is None else one.words for one in arrived]
+                words = [
+                    np.empty(0, np.uint64) if tuples is None else tuples.words for tuples in arrived
+                ]
                 texts = texts_in(self._spec.keying, [lefts, rights])
                 desk.count_keys(instance, words, [lefts, rights], texts, done=self._done)
 
-    def _arrived(self, instance: int, side: Side, here: InstanceReport) -> _Waiting | None:
+    def _arrived(self, instance: int, side: Side, report: InstanceReport) -> _Waiting | None:
         """The tuples that came to one side; left ones that match nothing are shown at once."""
         slices = self._readers[side].slices(instance)
         if not slices:
             return None
         words, _, columns = Tuples.of(slices)
-        here.received[side] += len(words)
+        report.received[side] += len(words)
         order = sort_order(words)
         tuples = _Waiting(words, columns).take(order)
         if side is Side.LEFT and self._spec.how is JoinType.LEFT:
@@ -149,7 +151,7 @@ class _Worker:
                 self._show(tuples.columns.filter(pa.array(mine)), None)
                 tuples = tuples.take(np.flatnonzero(~mine))
         stays = side is Side.RIGHT or self._spec.waits
-        here.stored[side] += len(tuples.words) if stays else 0
+        report.stored[side] += len(tuples.words) if stays else 0
         return tuples if len(tuples.words) else None
 
     def _stored(self, instance: int, side: Side, tuples: _Waiting | None) -> list[OpenRun]:
@@ -160,29 +162,29 @@ class _Worker:
             return [self._keeper.seal(instance, side, tuples.words, tuples.columns)]
 
     def _settle_waiting(
-        self, instance: int, lefts: list[OpenRun], rights: list[OpenRun], here: InstanceReport
+        self, instance: int, lefts: list[OpenRun], rights: list[OpenRun], report: InstanceReport
     ) -> list[OpenRun]:
         """Settle what can be; the left runs with what waits on."""
         kept, waiting = list[OpenRun](), list[_Waiting]()
-        for one in lefts:
-            if one.run.min_time is not None and one.run.min_time >= self._watermark:
-                kept.append(one)
+        for run in lefts:
+            if run.run.min_time is not None and run.run.min_time >= self._watermark:
+                kept.append(run)
                 continue
-            live = one.live_rows()
-            ripe = self._spec.order(Side.LEFT, one.columns)[live] < self._watermark
-            stored = _Waiting(one.words, one.columns)
+            live = run.live_rows()
+            ripe = self._spec.order(Side.LEFT, run.columns)[live] < self._watermark
+            stored = _Waiting(run.words, run.columns)
             waiting.append(stored.take(live[~ripe]))
-            waiting += self._settle_all(stored.take(live[ripe]), rights, here)
-            self._keeper.forget(one.run)
-        words = np.concatenate([np.empty(0, np.uint64), *(one.words for one in waiting)])
+            waiting += self._settle_all(stored.take(live[ripe]), rights, report)
+            self._keeper.forget(run.run)
+        words = np.concatenate([np.empty(0, np.uint64), *(tuples.words for tuples in waiting)])
         if not len(words):
             return kept
         order = sort_order(words)
-        columns = pa.concat_batches([one.columns for one in waiting]).take(pa.array(order))
+        columns = pa.concat_batches([tuples.columns for tuples in waiting]).take(pa.array(order))
         return kept + self._stored(instance, Side.LEFT, _Waiting(words[order], columns))
 
     def _settle_all(
-        self, tuples: _Waiting, rights: Sequence[OpenRun], here: InstanceReport
+        self, tuples: _Waiting, rights: Sequence[OpenRun], report: InstanceReport
     ) -> list[_Waiting]:
         """Settle left tuples, not too many at a time; those that wait on."""
         waiting = list[_Waiting]()
@@ -190,19 +192,19 @@ class _Worker:
             some = _Waiting(
                 tuples.words[start : start + SETTLED], tuples.columns.slice(start, SETTLED)
             )
-            settled = self._settle(some, rights, here)
+            settled = self._settle(some, rights, report)
             waiting.append(some.take(np.flatnonzero(~settled)))
         return waiting
 
-    def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], here: InstanceReport) -> Bools:
+    def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], report: InstanceReport) -> Bools:
         """Show left tuples with their nearest; (n,) which of them are settled."""
         spec, needles = self._spec, group_keys(tuples.words)
         with self._desk.timed("probe"):
-            found = self._of_keys(needles, rights)
+            candidates_met = self._of_keys(needles, rights)
             hashes = key_hash(tuples.words)
             moments = Moments(hashes, spec.order(Side.LEFT, tuples.columns))
-            chosen, apart = self._nearest(moments, found)
-            chosen, columns = self._verified(tuples, moments, found, rights, chosen, apart)
+            chosen, apart = self._nearest(moments, candidates_met)
+            chosen, columns = self._verified(tuples, moments, candidates_met, rights, chosen, apart)
             if spec.deleted is not None and columns.num_rows:
                 gone = passes(spec.deleted, columns)
                 chosen[np.flatnonzero(chosen != NONE)[gone]] = NONE
@@ -217,26 +219,26 @@ class _Worker:
                 partners = pa.array(places[rows], mask=chosen[rows] == NONE)
                 self._show(tuples.columns.take(pa.array(rows)), columns.take(partners))
         probed = np.diff(needles.starts)
-        candidates = np.bincount(found.of_needle, minlength=len(probed))
+        candidates = np.bincount(candidates_met.of_needle, minlength=len(probed))
         results = np.add.reduceat(matched.astype(np.int64), needles.starts[:-1])
         self._done.append(Done(Side.LEFT, needles.hashes, probed, candidates, results))
-        here.probed += len(tuples.words)
-        here.candidates += len(found.rows)
+        report.probed += len(tuples.words)
+        report.candidates += len(candidates_met.rows)
         return settled
 
     def _of_keys(self, needles: Needles, runs: Sequence[OpenRun]) -> _Rights:
         """The right tuples of some keys, in all runs."""
         none = np.empty(0, np.int64)
         parts = [(none, none, none, none, none.astype(np.uint64))]
-        for number, one in enumerate(runs):
-            hits = find(one.words, needles, one.gone)
+        for number, run in enumerate(runs):
+            hits = find(run.words, needles, run.gone)
             ranks = expand_ranges(hits.lower, hits.counts)
             if not len(ranks):
                 continue
-            rows = ranks if one.gone is None else live_rows(one.gone, ranks)
+            rows = ranks if run.gone is None else live_rows(run.gone, ranks)
             taken = pa.array(rows)
-            names = [*self._spec.condition.times[Side.RIGHT], one.columns.schema.names[-1]]
-            columns = one.columns.select(names).take(taken)
+            names = [*self._spec.condition.times[Side.RIGHT], run.columns.schema.names[-1]]
+            columns = run.columns.select(names).take(taken)
             times = self._spec.order(Side.RIGHT, columns)
             numbers = fixed_width(columns.column(len(names) - 1), np.dtype(np.uint64))
             of_needle = np.repeat(hits.needles, hits.counts)
@@ -252,15 +254,15 @@ class _Worker:
 
         How far: ENDLESS if there is none, or only one beyond the tolerance.
         """
-        on, found = self._spec.condition, list[tuple[Ints, Words]]()
+        on, nearest = self._spec.condition, list[tuple[Ints, Words]]()
         if on.direction is not Direction.FORWARD:
             rows = before(left, right.moments, right.numbers, strict=on.strict)
-            found.append((rows, _apart(rows, left.times, right.moments.times, later=True)))
+            nearest.append((rows, _apart(rows, left.times, right.moments.times, later=True)))
         if on.direction is not Direction.BACKWARD:
             rows = after(left, right.moments, right.numbers, strict=on.strict)
-            found.append((rows, _apart(rows, left.times, right.moments.times, later=False)))
-        rows, apart = found[0]
-        for others, farther in found[1:]:
+            nearest.append((rows, _apart(rows, left.times, right.moments.times, later=False)))
+        rows, apart = nearest[0]
+        for others, farther in nearest[1:]:
             closer = farther < apart
             rows, apart = np.where(closer, others, rows), np.where(closer, farther, apart)
         if on.tolerance_us is not None:
@@ -272,7 +274,7 @@ class _Worker:
         self,
         tuples: _Waiting,
         left: Moments,
-        found: _Rights,
+        met: _Rights,
         runs: Sequence[OpenRun],
         chosen: Ints,
         apart: Words,
@@ -282,18 +284,18 @@ class _Worker:
         If the nearest by hash has another key, those of the same key alone are looked at.
         """
         some = np.flatnonzero(chosen != NONE)
-        columns = self._columns_of(found, runs, chosen[some])
+        columns = self._columns_of(met, runs, chosen[some])
         wrong = some[~self._same(tuples.columns, some, columns, np.arange(len(some)))]
         if not len(wrong):
             return chosen, columns
         for row in wrong.tolist():
-            ours = np.flatnonzero(found.moments.groups == left.groups[row])
-            theirs = self._columns_of(found, runs, ours)
+            ours = np.flatnonzero(met.moments.groups == left.groups[row])
+            theirs = self._columns_of(met, runs, ours)
             rows = np.full(len(ours), row)
             ours = ours[self._same(tuples.columns, rows, theirs, np.arange(len(ours)))]
-            (at,), (distance,) = self._nearest(left.only(np.array([row])), found.only(ours))
+            (at,), (distance,) = self._nearest(left.only(np.array([row])), met.only(ours))
             chosen[row], apart[row] = (NONE if at == NONE else ours[at]), distance
-        return chosen, self._columns_of(found, runs, chosen[chosen != NONE])
+        return chosen, self._columns_of(met, runs, chosen[chosen != NONE])
 
     def _same(self, left: pa.RecordBatch, rows: Ints, right: pa.RecordBatch, others: Ints) -> Bools:
         """(n,) whether the keys of left and right rows are equal."""
@@ -302,14 +304,14 @@ class _Worker:
             same &= equal_at(left.column(ours), rows, right.column(theirs), others)
         return same
 
-    def _columns_of(self, found: _Rights, runs: Sequence[OpenRun], chosen: Ints) -> pa.RecordBatch:
+    def _columns_of(self, met: _Rights, runs: Sequence[OpenRun], chosen: Ints) -> pa.RecordBatch:
         """The columns of some of the right tuples that were found, in this order."""
-        which = found.runs[chosen]
+        which = met.runs[chosen]
         order = np.argsort(which, kind="stable")
         bounds = np.searchsorted(which[order], np.arange(len(runs) + 1))
         taken = [
-            one.columns.take(pa.array(found.rows[chosen[order[lower:upper]]]))
-            for one, lower, upper in zip(runs, bounds[:-1], bounds[1:], strict=True)
+            run.columns.take(pa.array(met.rows[chosen[order[lower:upper]]]))
+            for run, lower, upper in zip(runs, bounds[:-1], bounds[1:], strict=True)
             if upper > lower
         ]
         if not taken:
@@ -342,8 +344,8 @@ class _Worker:
 
 def _apart(rows: Ints, left: Ints, right: Ints, *, later: bool) -> Words:
     """(n,) how far left tuples are from right ones, which they come `later` than; NONE: ENDLESS."""
-    found = np.full(len(rows), ENDLESS)
+    gaps = np.full(len(rows), ENDLESS)
     some = np.flatnonzero(rows != NONE)
     ends = right[rows[some]], left[some]
-    found[some] = distances(*(ends if later else ends[::-1]))
-    return found
+    gaps[some] = distances(*(ends if later else ends[::-1]))
+    return gaps

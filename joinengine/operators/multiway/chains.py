@@ -48,7 +48,7 @@ def with_multiway(
     for operator, choice in zip(query.operators, choices, strict=True):
         if operator.index not in apart and (alone := _as_chain(operator, choice)):
             chains[operator.index] = _longest(alone, chains)
-    used = {one for chain in chains.values() for one in chain.joins[:-1]}
+    used = {join for chain in chains.values() for join in chain.joins[:-1]}
     made = {
         number: chain
         for number, chain in chains.items()
@@ -99,9 +99,9 @@ class _Chain:
 
     def owner(self, name: str) -> tuple[Side, str]:
         """The stream and the column that column `name` of the results is."""
-        (found,) = (one for one in self.output if one.name == name)
-        assert found.side is not None
-        return found.side, found.column
+        (column,) = (column for column in self.output if column.name == name)
+        assert column.side is not None
+        return column.side, column.column
 
 
 def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
@@ -121,7 +121,7 @@ def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
         times, delays = [name for (name,) in window.times], window.delays_us
     facts = operator.inputs, operator.schemas, operator.filters, (on.left, on.right), times, delays
     streams = tuple(_Stream(*each) for each in zip(*facts, strict=True))
-    keys = Multiway(tuple(one.keys for one in streams))
+    keys = Multiway(tuple(stream.keys for stream in streams))
     if streams[0].key_types != streams[1].key_types or not choice.serving(keys).meets_all:
         return None
     terms = _Terms(choice, operator.instances, on.floats, late)
@@ -134,7 +134,7 @@ def _is_plain(join: Join) -> bool:
     A window that keeps rows for ever on one side would do so on all.
     """
     more = join.predicate, join.table, join.max_pairs, join.changes
-    if join.how is not JoinType.INNER or any(one is not None for one in more):
+    if join.how is not JoinType.INNER or any(setting is not None for setting in more):
         return False
     window = join.window
     if isinstance(window, Within):
@@ -146,13 +146,13 @@ def _is_plain(join: Join) -> bool:
 
 def _longest(alone: _Chain, chains: Mapping[int, _Chain]) -> _Chain:
     """A chain of one, with the chains that its join alone reads, as far as they fit."""
-    found = alone
+    longest = alone
     for side in reversed(PAIR):  # so that left streams keep their places
         source = alone.streams[side].source
         before = chains.get(source.operator) if isinstance(source, FromOperator) else None
         if before is not None:
-            found = _with(found, side, before) or found
-    return found
+            longest = _with(longest, side, before) or longest
+    return longest
 
 
 def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
@@ -167,7 +167,9 @@ def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
     owner, time = (Side.LEFT, None) if joined.time is None else before.owner(joined.time)
     if places is None or (joined.time is not None and time != before.streams[owner].time):
         return None
-    inner = [replace(one, keys=tuple(one.keys[i] for i in places)) for one in before.streams]
+    inner = [
+        replace(stream, keys=tuple(stream.keys[i] for i in places)) for stream in before.streams
+    ]
     if inner[0].key_types != joined.key_types:
         return None
 
@@ -176,18 +178,20 @@ def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
         return Side(old + owner) if old is side else Side(old + (n - 1) * (old > side))
 
     bounds = [
-        replace(one, left=Side(one.left + side), right=Side(one.right + side))
-        for one in before.bounds
+        replace(bound, left=Side(bound.left + side), right=Side(bound.right + side))
+        for bound in before.bounds
     ]
-    bounds += [replace(one, left=there(one.left), right=there(one.right)) for one in chain.bounds]
+    bounds += [
+        replace(bound, left=there(bound.left), right=there(bound.right)) for bound in chain.bounds
+    ]
     output = list[OutputColumn]()
-    for one in chain.output:
-        assert one.side is not None
-        place, column = there(one.side), one.column
-        if one.side is side:
+    for shown in chain.output:
+        assert shown.side is not None
+        place, column = there(shown.side), shown.column
+        if shown.side is side:
             of_before, column = before.owner(column)
             place = Side(of_before + side)
-        output.append(replace(one, side=place, column=column))
+        output.append(replace(shown, side=place, column=column))
     return replace(
         chain,
         joins=tuple(sorted({*before.joins, *chain.joins})),
@@ -213,18 +217,18 @@ def _multiway(chain: _Chain, index: int) -> MultiwayJoin:
     nearness = None
     if chain.terms.late is not None:
         idle_us, ahead_us = chain.terms.late
-        times = tuple((one.time or "",) for one in chain.streams)
-        delays = tuple(one.delay_us for one in chain.streams)
+        times = tuple((stream.time or "",) for stream in chain.streams)
+        delays = tuple(stream.delay_us for stream in chain.streams)
         nearness = Nearness(times, chain.bounds, delays, idle_us, ahead_us)
     return MultiwayJoin(
         index=index,
-        condition=Multiway(tuple(one.keys for one in chain.streams)),
+        condition=Multiway(tuple(stream.keys for stream in chain.streams)),
         nearness=nearness,
-        inputs=tuple(one.source for one in chain.streams),
-        schemas=tuple(one.schema for one in chain.streams),
+        inputs=tuple(stream.source for stream in chain.streams),
+        schemas=tuple(stream.schema for stream in chain.streams),
         output=chain.output,
         instances=chain.terms.instances,
-        filters=tuple(one.filter for one in chain.streams),
+        filters=tuple(stream.filter for stream in chain.streams),
         chain=chain.joins,
         is_selected=chain.is_selected,
     )
@@ -234,25 +238,25 @@ def _renumbered(
     query: QuerySpec, choices: Sequence[LayoutChoice], made: Mapping[int, _Chain]
 ) -> Planned:
     """The query with the operators of some chains in place of their joins, numbered anew."""
-    gone = {one for chain in made.values() for one in chain.joins[:-1]}
-    kept = [one for one in query.operators if one.index not in gone]
-    numbers = {one.index: number for number, one in enumerate(kept)}
+    gone = {join for chain in made.values() for join in chain.joins[:-1]}
+    kept = [operator for operator in query.operators if operator.index not in gone]
+    numbers = {operator.index: number for number, operator in enumerate(kept)}
     operators, unsized = list[Operator](), set[int]()
     for old, number in numbers.items():
         chain = made.get(old)
         operator = query.operators[old] if chain is None else _multiway(chain, number)
         inputs = tuple(
-            FromOperator(numbers[one.operator]) if isinstance(one, FromOperator) else one
-            for one in operator.inputs
+            FromOperator(numbers[source.operator]) if isinstance(source, FromOperator) else source
+            for source in operator.inputs
         )
         operators.append(replace(operator, index=number, inputs=inputs))  # type: ignore[type-var]
         if {old} if chain is None else {*chain.joins} <= query.unsized:
             unsized.add(number)
     served = [
-        choices[one.index]
-        if one.index not in made
-        else choices[one.index].serving(operators[numbers[one.index]].condition)
-        for one in kept
+        choices[operator.index]
+        if operator.index not in made
+        else choices[operator.index].serving(operators[numbers[operator.index]].condition)
+        for operator in kept
     ]
     return Planned(
         replace(query, operators=tuple(operators), unsized=frozenset(unsized)), tuple(served)

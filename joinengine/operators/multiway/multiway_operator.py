@@ -79,9 +79,11 @@ class MultiwayJoin(MultiwaySpec, Unwatched, Operator):
             "how": "multiway inner",
             "on": condition_text(self.condition),
             "within": None if self.nearness is None else self.nearness.text,
-            "filters": [None if one is None else one.text for one in self.filters],
+            "filters": [
+                None if predicate is None else predicate.text for predicate in self.filters
+            ],
             "others": [schema.to_string() for schema in self.schemas[1:]],
-            "select": [str(one) for one in self.output] if self.is_selected else None,
+            "select": [str(column) for column in self.output] if self.is_selected else None,
         }
 
     @override

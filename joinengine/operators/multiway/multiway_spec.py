@@ -66,7 +66,7 @@ class MultiwaySpec:
     @cached_property
     def carried(self) -> tuple[pa.Schema, ...]:
         """Per side the columns with which a tuple travels and waits."""
-        shown = {(one.side, one.column) for one in self.output}
+        shown = {(column.side, column.column) for column in self.output}
         return tuple(
             pa.schema(
                 field
@@ -81,9 +81,9 @@ class MultiwaySpec:
     def output_schema(self) -> pa.Schema:
         """The schema of the results."""
         fields = list[pa.Field]()
-        for one in self.output:
-            assert one.side is not None
-            fields.append(self.schemas[one.side].field(one.column).with_name(one.name))
+        for column in self.output:
+            assert column.side is not None
+            fields.append(self.schemas[column.side].field(column.column).with_name(column.name))
         return pa.schema(fields)
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
@@ -91,9 +91,11 @@ class MultiwaySpec:
         if self.nearness is None:
             return None
         covered = [
-            one.side
-            for one in self.output
-            if one.side is not None and one.name in columns and one.column in self.times(one.side)
+            column.side
+            for column in self.output
+            if column.side is not None
+            and column.name in columns
+            and column.column in self.times(column.side)
         ]
         return self.nearness.lag_us(covered) if covered else None
 

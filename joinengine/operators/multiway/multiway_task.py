@@ -72,34 +72,34 @@ class _Worker:
     def work(self, instance: int) -> None:
         """The batch at one instance."""
         desk, sides, done = self._desk, self._spec.sides, list[Done]()
-        with desk.at(instance) as here:
+        with desk.at(instance) as report:
             with desk.timed("open"):
                 held = {side: self._spines.at(instance, side) for side in sides}
             with desk.timed("exchange"):
-                arrived = {side: self._arrived(instance, side, here) for side in sides}
+                arrived = {side: self._arrived(instance, side, report) for side in sides}
             for side, tuples in arrived.items():
                 if tuples is None:
                     continue
-                done.append(self._join(side, tuples, held, here))
+                done.append(self._join(side, tuples, held, report))
                 with desk.timed("store"):
                     held[side].append(self._keeper.seal(instance, side, *tuples))
             with desk.timed("merge"):
                 kept = [self._keeper.merge(some) for some in held.values()]
             with desk.timed("count"):
-                words = [[] if one is None else [one.words] for one in arrived.values()]
+                words = [[] if tuples is None else [tuples.words] for tuples in arrived.values()]
                 texts = texts_in(self._spec.keying, kept)
                 stored = _as_pair(words)
                 of_pair = [np.sort(np.concatenate([np.empty(0, np.uint64), *s])) for s in stored]
                 desk.count_keys(instance, of_pair, _as_pair(kept), texts, done=done)
 
-    def _arrived(self, instance: int, side: Side, here: InstanceReport) -> _Arrived | None:
+    def _arrived(self, instance: int, side: Side, report: InstanceReport) -> _Arrived | None:
         """The tuples that came to one side; None: none."""
         slices = self._readers[side].slices(instance)
         if not slices:
             return None
         words, _, columns = blocks.Tuples.of(slices)
-        here.received[side.routed] += len(words)
-        here.stored[side.routed] += len(words)
+        report.received[side.routed] += len(words)
+        report.stored[side.routed] += len(words)
         order = sort_order(words)
         return _Arrived(words[order], columns.take(pa.array(order)))
 
@@ -108,34 +108,34 @@ class _Worker:
         side: Side,
         arrived: _Arrived,
         held: Mapping[Side, Sequence[OpenRun]],
-        here: InstanceReport,
+        report: InstanceReport,
     ) -> Done:
         """Show all results of arrived tuples with stored ones; what their keys have done."""
         needles = group_keys(arrived.words)
         n = len(needles.hashes)
         candidates, results = np.zeros(n, np.int64), np.zeros(n, np.int64)
         with self._desk.timed("probe"):
-            found = {
+            met = {
                 other: found_in(runs, needles.hashes)
                 for other, runs in held.items()
                 if other is not side
             }
-            meeting = np.flatnonzero(np.all([one.counts > 0 for one in found.values()], axis=0))
-            found = {other: one.only(meeting) for other, one in found.items()}
-        for some in _portions(np.sum([one.counts for one in found.values()], axis=0)):
+            meeting = np.flatnonzero(np.all([hits.counts > 0 for hits in met.values()], axis=0))
+            met = {other: hits.only(meeting) for other, hits in met.items()}
+        for some in _portions(np.sum([hits.counts for hits in met.values()], axis=0)):
             keys = meeting[some]
             with self._desk.timed("probe"):
                 ours = self._of_keys(side, arrived, needles, keys)
                 stored = {
-                    other: gathered(self._spec, other, one, some, self._between(side, ours, other))
-                    for other, one in found.items()
+                    other: gathered(self._spec, other, hits, some, self._between(side, ours, other))
+                    for other, hits in met.items()
                 }
             for combining in apart(self._spec, side, ours, stored, len(keys)):
                 self._show(side, combining)
                 candidates[keys] += combining.candidates
                 results[keys] += combining.results
-        here.probed += len(arrived.words)
-        here.candidates += int(candidates.sum())
+        report.probed += len(arrived.words)
+        report.candidates += int(candidates.sum())
         return Done(side.routed, needles.hashes, np.diff(needles.starts), candidates, results)
 
     def _of_keys(self, side: Side, arrived: _Arrived, needles: Needles, keys: Ints) -> Tuples:
@@ -160,11 +160,13 @@ class _Worker:
             if rows is None:
                 return
             with self._desk.timed("result"):
-                taken = {one: pa.array(some) for one, some in rows.items()}
+                taken = {stream: pa.array(places) for stream, places in rows.items()}
                 columns = [
-                    combining.tuples[one.side].columns.column(one.column).take(taken[one.side])
-                    for one in spec.output
-                    if one.side is not None
+                    combining.tuples[column.side]
+                    .columns.column(column.column)
+                    .take(taken[column.side])
+                    for column in spec.output
+                    if column.side is not None
                 ]
                 self._desk.results.add(columns)
 
@@ -182,4 +184,4 @@ def _portions(rows: Ints) -> Iterator[slice]:
 def _as_pair(sides: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """What there is per side, as of a left side and of all others together."""
     left, *others = sides
-    return [[*left], [each for one in others for each in one]]
+    return [[*left], [member for side in others for member in side]]

@@ -47,10 +47,10 @@ class Nearness:
         """
         n = len(self.times)
         most = [[0 if i == j else INT_MAX for j in range(n)] for i in range(n)]
-        for one in self.bounds:
-            there, back = most[one.left], most[one.right]
-            there[one.right] = min(there[one.right], one.upper_us)
-            back[one.left] = min(back[one.left], -one.lower_us)
+        for bound in self.bounds:
+            there, back = most[bound.left], most[bound.right]
+            there[bound.right] = min(there[bound.right], bound.upper_us)
+            back[bound.left] = min(back[bound.left], -bound.lower_us)
         for by, i, j in product(range(n), repeat=3):
             if INT_MAX not in (most[i][by], most[by][j]):
                 most[i][j] = min(most[i][j], most[i][by] + most[by][j])
@@ -100,7 +100,7 @@ class Nearness:
     def text(self) -> str:
         """The bounds in words."""
         return " and ".join(
-            f"{describe(one.lower_us)} <= {self.times[one.right][0]} - {self.times[one.left][0]} "
-            f"<= {describe(one.upper_us)}"
-            for one in self.bounds
+            f"{describe(bound.lower_us)} <= {self.times[bound.right][0]} - "
+            f"{self.times[bound.left][0]} <= {describe(bound.upper_us)}"
+            for bound in self.bounds
         )

@@ -55,10 +55,10 @@ class Found(NamedTuple):
 def found_in(runs: Sequence[OpenRun], hashes: Words) -> Found:
     """Where runs have tuples of (K,) ascending key hashes."""
     needles = Needles(hashes, np.arange(len(hashes) + 1))
-    hits = [find(one.words, needles, one.gone) for one in runs]
+    hits = [find(run.words, needles, run.gone) for run in runs]
     counts = np.zeros(len(hashes), np.int64)
-    for one in hits:
-        counts[one.needles] += one.counts
+    for hit in hits:
+        counts[hit.needles] += hit.counts
     return Found(runs, hits, counts)
 
 
@@ -80,7 +80,7 @@ class Tuples(NamedTuple):
 
 
 def gathered(
-    spec: MultiwaySpec, side: Side, found: Found, keys: slice, between: tuple[int, int] | None
+    spec: MultiwaySpec, side: Side, met: Found, keys: slice, between: tuple[int, int] | None
 ) -> Tuples:
     """The tuples of the keys at the places `keys`, by key and time.
 
@@ -88,18 +88,18 @@ def gathered(
     """
     shelf, parts = MultiwayShelf(spec), list[pa.RecordBatch]()
     of_keys = [np.empty(0, np.int64)]
-    for one, (places, lower, counts) in zip(found.runs, found.hits, strict=True):
+    for run, (places, lower, counts) in zip(met.runs, met.hits, strict=True):
         start, stop = np.searchsorted(places, [keys.start, keys.stop])
         ranks = expand_ranges(lower[start:stop], counts[start:stop])
         if len(ranks):
-            rows = ranks if one.gone is None else live_rows(one.gone, ranks)
+            rows = ranks if run.gone is None else live_rows(run.gone, ranks)
             of_key = np.repeat(places[start:stop] - keys.start, counts[start:stop])
             if between is not None:
-                times = shelf.times(side, one.columns.select(spec.times(side)).take(pa.array(rows)))
+                times = shelf.times(side, run.columns.select(spec.times(side)).take(pa.array(rows)))
                 assert times is not None
                 near = (times >= between[0]) & (times <= between[1])
                 rows, of_key = rows[near], of_key[near]
-            parts.append(one.columns.take(pa.array(rows)))
+            parts.append(run.columns.take(pa.array(rows)))
             of_keys.append(of_key)
     columns = (
         pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], spec.carried[side])
@@ -175,7 +175,7 @@ class Combining:
     def __init__(self, spec: MultiwaySpec, tuples: Mapping[Side, Tuples], n_keys: int) -> None:
         self._spec = spec
         self.tuples = tuples
-        self._places = {side: _Places.of(one, n_keys) for side, one in tuples.items()}
+        self._places = {side: _Places.of(stream, n_keys) for side, stream in tuples.items()}
         self.candidates = np.zeros(n_keys, np.int64)
         self.results = np.zeros(n_keys, np.int64)
 
@@ -205,7 +205,7 @@ class Combining:
             numbers = np.arange(start, min(start + COMBINED, total))
             owners = np.searchsorted(ends, numbers, side="right")
             partners = numbers - (ends - counts - lower)[owners]
-            longer = {one: some[owners] for one, some in rows.items()} | {side: partners}
+            longer = {stream: places[owners] for stream, places in rows.items()} | {side: partners}
             yield from self._extended(longer, of_key[owners], later)
 
     def _partners(self, rows: Mapping[Side, Ints], of_key: Ints, side: Side) -> tuple[Ints, Ints]:
