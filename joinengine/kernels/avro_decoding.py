@@ -51,13 +51,13 @@ def columns(
     such record, Unserved for a type that is not served, whatever the records are.
     """
     records = _Records(content, starts, ends)
-    fields = {one["name"]: records.read(one["type"]) for one in record["fields"]}
-    found = {name: fields[name] for name in names if name in fields}
-    for one in found.values():
-        one.validate(full=True)
+    fields = {field["name"]: records.read(field["type"]) for field in record["fields"]}
+    chosen = {name: fields[name] for name in names if name in fields}
+    for column in chosen.values():
+        column.validate(full=True)
     if (records.at != ends).any():
         raise ValueError("there are bytes behind the record: it has another schema")
-    return found
+    return chosen
 
 
 class _Records:
@@ -72,12 +72,12 @@ class _Records:
         """The values of a type that come next."""
         if isinstance(kind, list):
             return self._read_union(kind)
-        told = kind if isinstance(kind, Mapping) else {"type": kind}
-        is_decimal = told.get("logicalType") == "decimal"
-        name = "decimal" if is_decimal else told["type"]
+        described = kind if isinstance(kind, Mapping) else {"type": kind}
+        is_decimal = described.get("logicalType") == "decimal"
+        name = "decimal" if is_decimal else described["type"]
         if name not in _READ:
             raise Unserved(str(name))
-        return _READ[name](self, told)
+        return _READ[name](self, described)
 
     def _words(self, kind: str) -> NDArray[Any]:
         """The numbers of a kind that begin at each byte."""
@@ -98,30 +98,30 @@ class _Records:
         stops = ~words & _STOPS
         low = (stops & (~stops + np.uint64(1))) - np.uint64(1)  # the bits of the number, 0: all
         sizes = (np.bitwise_count(low) >> 3).astype(np.int64) + 1
-        found = words & low & ~_STOPS
+        zigzag = words & low & ~_STOPS
         for stay, move, far in _SQUEEZES:
-            found = (found & stay) | ((found & move) >> far)
+            zigzag = (zigzag & stay) | ((zigzag & move) >> far)
         if (many := np.flatnonzero(stops == 0)).size:
-            self._add_rest(found, sizes, many)
+            self._add_rest(zigzag, sizes, many)
         self._pass(sizes)
-        one = np.uint64(1)
-        return ((found >> one) ^ (~(found & one) + one)).view(np.int64)
+        unit = np.uint64(1)
+        return ((zigzag >> unit) ^ (~(zigzag & unit) + unit)).view(np.int64)
 
-    def _add_rest(self, found: NDArray[np.uint64], sizes: Ints, many: Ints) -> None:
+    def _add_rest(self, zigzag: NDArray[np.uint64], sizes: Ints, many: Ints) -> None:
         """Add the ninth and the tenth byte of the numbers that have them."""
         ninth, tenth = (self._bytes[self.at[many] + at].astype(np.uint64) for at in (8, 9))
         more = ninth >= 0x80
         if (tenth[more] > 1).any():
             raise ValueError("a number has more than 64 bits")
-        found[many] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
-        found[many] |= np.where(more, tenth, np.uint64(0)) << np.uint64(63)
+        zigzag[many] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
+        zigzag[many] |= np.where(more, tenth, np.uint64(0)) << np.uint64(63)
         sizes[many] += more
 
     def _chosen(self, count: int, what: str) -> Ints:
-        found = self._numbers()
-        if ((found < 0) | (found >= count)).any():
+        choices = self._numbers()
+        if ((choices < 0) | (choices >= count)).any():
             raise ValueError(f"it has a {what} that its schema does not have")
-        return found
+        return choices
 
     def _read_null(self, kind: Mapping[str, Any]) -> pa.Array:
         return pa.nulls(len(self.at))
@@ -134,21 +134,21 @@ class _Records:
         return pa.array(words[self._pass(words.itemsize)])
 
     def _read_int(self, kind: Mapping[str, Any]) -> pa.Array:
-        found = self._numbers()
-        short = found.astype(np.int32)
-        if (found != short).any():
+        numbers = self._numbers()
+        short = numbers.astype(np.int32)
+        if (numbers != short).any():
             raise ValueError("a number has more than 32 bits")
         return pa.array(short).cast(
             pa.date32() if kind.get("logicalType") == "date" else pa.int32()
         )
 
     def _read_long(self, kind: Mapping[str, Any]) -> pa.Array:
-        found = self._numbers()
+        numbers = self._numbers()
         instant, units = INSTANTS.get(kind.get("logicalType", ""), (pa.int64(), 1))
         most = (2**63 - 1) // units
-        if ((found > most) | (found < -most - 1)).any():
+        if ((numbers > most) | (numbers < -most - 1)).any():
             raise ValueError("an instant has more than 64 bits")
-        return pa.array(found * units).cast(instant)
+        return pa.array(numbers * units).cast(instant)
 
     def _read_text(self, kind: Mapping[str, Any]) -> pa.Array:
         sizes = self._numbers()
@@ -171,22 +171,24 @@ class _Records:
         if (sizes > 16).any():
             raise ValueError("a decimal has more than 128 bits")
         is_negative = (sizes > 0) & (self._bytes[begins] >= 0x80)
-        found = np.where(is_negative, np.uint8(255), np.uint8(0))[:, None].repeat(16, axis=1)
+        digits = np.where(is_negative, np.uint8(255), np.uint8(0))[:, None].repeat(16, axis=1)
         for place in range(int(sizes.max(initial=0))):
             has = np.flatnonzero(sizes > place)
-            found[has, place] = self._bytes[begins[has] + sizes[has] - 1 - place]
+            digits[has, place] = self._bytes[begins[has] + sizes[has] - 1 - place]
         decimal = pa.decimal128(kind["precision"], kind.get("scale", 0))
-        return pa.Array.from_buffers(decimal, count, [None, pa.py_buffer(found)])
+        return pa.Array.from_buffers(decimal, count, [None, pa.py_buffer(digits)])
 
     def _read_record(self, kind: Mapping[str, Any]) -> pa.Array:
-        fields = [(one["name"], self.read(one["type"])) for one in kind["fields"]]
+        fields = [(field["name"], self.read(field["type"])) for field in kind["fields"]]
         if not fields:
             raise Unserved("a record without fields")
-        return pa.StructArray.from_arrays([one for _, one in fields], [name for name, _ in fields])
+        return pa.StructArray.from_arrays(
+            [column for _, column in fields], [name for name, _ in fields]
+        )
 
     def _read_union(self, kinds: list[Any]) -> pa.Array:
         """A value that may be NULL, or one of a union with one type."""
-        others = [number for number, one in enumerate(kinds) if one != "null"]
+        others = [number for number, branch in enumerate(kinds) if branch != "null"]
         if len(others) != 1:
             raise Unserved(f"a union of {len(others)} types")
         is_there = self._chosen(len(kinds), "branch") == others[0]

@@ -41,14 +41,17 @@ def record_type(schema: pa.Schema, name: str) -> dict[str, Any]:
     [{'name': 'n', 'type': ['null', 'long'], 'default': None}]
     """
     fields = [
-        {"name": one.name, "type": ["null", _type_of(one, name)], "default": None} for one in schema
+        {"name": field.name, "type": ["null", _type_of(field, name)], "default": None}
+        for field in schema
     ]
     return {"type": "record", "name": name, "fields": fields}
 
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
-    return any(one(kind) for one in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+    return any(
+        is_kind(kind) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    )
 
 
 def _type_of(field: pa.Field, above: str) -> Any:
@@ -63,8 +66,8 @@ def _type_of(field: pa.Field, above: str) -> Any:
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return {"type": "long", "logicalType": f"{'' if kind.tz else 'local-'}timestamp-micros"}
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        told = {"precision": kind.precision, "scale": kind.scale}
-        return {"type": "bytes", "logicalType": "decimal", **told}
+        digits = {"precision": kind.precision, "scale": kind.scale}
+        return {"type": "bytes", "logicalType": "decimal", **digits}
     if str(kind) not in _PLAIN:
         raise TypeError(f"column {field.name!r} is {kind}")
     return _PLAIN[str(kind)]
@@ -82,11 +85,11 @@ def records(columns: Sequence[pa.Array], rows: int, header: bytes = b"") -> pa.A
 
 def _beside(parts: Sequence[_Laid], rows: int) -> _Laid:
     """Parts of rows -> the rows, with one part behind the other."""
-    sizes = np.zeros(rows, np.int64) + sum(one for one, _ in parts)
+    sizes = np.zeros(rows, np.int64) + sum(lengths for lengths, _ in parts)
     at = np.cumsum(sizes) - sizes
     content = np.empty(int(sizes.sum()), np.uint8)
-    for lengths, one in parts:
-        content[expand_ranges(at, lengths)] = one
+    for lengths, part in parts:
+        content[expand_ranges(at, lengths)] = part
         at = at + lengths
     return sizes, content
 
@@ -110,15 +113,17 @@ def _values(column: pa.Array) -> _Laid:
         return _nested(column)
     if pa.types.is_decimal(kind):
         there = np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, 16)
-        found = there[column.offset : column.offset + rows, ::-1]
-        return _beside([_numbers(np.full(rows, 16)), (np.full(rows, 16), found.ravel())], rows)
+        content_there = there[column.offset : column.offset + rows, ::-1]
+        return _beside(
+            [_numbers(np.full(rows, 16)), (np.full(rows, 16), content_there.ravel())], rows
+        )
     if str(kind) in ("string", "large_string", "binary", "large_binary"):
         texts = column.cast(pa.large_binary())
         _, offsets, content = texts.buffers()
         ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + rows + 1]
-        found = np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]]
+        content_there = np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]]
         lengths = np.diff(ends)
-        return _beside([_numbers(lengths), (lengths, found)], rows)
+        return _beside([_numbers(lengths), (lengths, content_there)], rows)
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
     if pa.types.is_date32(kind):
@@ -132,7 +137,7 @@ def _values(column: pa.Array) -> _Laid:
 def _nested(column: pa.Array) -> _Laid:
     """Structs as their fields; lists as their length, if not 0, their items, and 0 behind them."""
     if pa.types.is_struct(column.type):
-        return _beside([_nullable(one) for one in column.flatten()], len(column))
+        return _beside([_nullable(child) for child in column.flatten()], len(column))
     counts = pc.list_value_length(column).to_numpy().astype(np.int64)
     ends = np.cumsum(counts)
     item_sizes, items = _nullable(column.flatten())
@@ -154,5 +159,5 @@ def _numbers(values: NDArray[Any]) -> _Laid:
     is_used = (groups > 0) | (places == 0)
     has_more = np.zeros_like(is_used)
     has_more[:, :-1] = is_used[:, 1:]
-    found = groups & np.uint64(0x7F) | np.where(has_more, np.uint64(0x80), np.uint64(0))
-    return is_used.sum(axis=1), found[is_used].astype(np.uint8)
+    septets = groups & np.uint64(0x7F) | np.where(has_more, np.uint64(0x80), np.uint64(0))
+    return is_used.sum(axis=1), septets[is_used].astype(np.uint8)

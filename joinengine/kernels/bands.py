@@ -76,8 +76,8 @@ def own_cells(distance: Distance, values: Numbers) -> Ints:
     width = int(width_of(distance))
     if width > INT_MAX:
         return np.where(values < 0, -1, 0)
-    found: Ints = values if width == 1 else values // np.int64(width)  # type: ignore[assignment]
-    return found
+    cells: Ints = values if width == 1 else values // np.int64(width)  # type: ignore[assignment]
+    return cells
 
 
 def probed_cells(

@@ -73,11 +73,11 @@ def _binned(histograms: Ints, values: Floats, least: Ints, counts: Ints, most: i
     coarser = _coarser(number[order], cells[order], len(starts), most)
     cells = cells[order] >> coarser[number]
     begins = np.flatnonzero(firsts | _changes(cells))
-    found, exponents = number[begins], (finest + coarser)[number[begins]]
+    places, exponents = number[begins], (finest + coarser)[number[begins]]
     lowers = np.ldexp(cells[begins].astype(np.float64), exponents)
     uppers = np.ldexp((cells[begins] + 1).astype(np.float64), exponents)
     sums = np.add.reduceat(counts[order], begins)
-    return Bins(histograms[starts][found], lowers, uppers, sums)
+    return Bins(histograms[starts][places], lowers, uppers, sums)
 
 
 def _coarser(number: Ints, cells: Ints, histograms: int, most: int) -> Ints:

@@ -30,8 +30,8 @@ def numbers_of_changes(column: pa.Array) -> pa.Int64Array:
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     words, numbers = pa.array([*WORDS], column.type), pa.array([*WORDS.values()], pa.int64())
-    found = pc.fill_null(numbers.take(pc.index_in(column, words)), 0)
-    return pc.if_else(column.is_null(), pa.scalar(None, pa.int64()), found)
+    numbers_met = pc.fill_null(numbers.take(pc.index_in(column, words)), 0)
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.int64()), numbers_met)
 
 
 def alike(rows: pa.RecordBatch, *parts: Ints | Words) -> Ints:
@@ -47,9 +47,9 @@ def alike(rows: pa.RecordBatch, *parts: Ints | Words) -> Ints:
     for key in keys:
         same &= key[ours] == key[before]
     for column in rows.columns:
-        one, other = column.take(pa.array(ours)), column.take(pa.array(before))
-        both_null = pc.and_(one.is_null(), other.is_null())
-        equal = pc.or_(pc.fill_null(pc.equal(one, other), fill_value=False), both_null)
+        values, values_before = column.take(pa.array(ours)), column.take(pa.array(before))
+        both_null = pc.and_(values.is_null(), values_before.is_null())
+        equal = pc.or_(pc.fill_null(pc.equal(values, values_before), fill_value=False), both_null)
         same &= equal.to_numpy(zero_copy_only=False)
     groups = np.zeros(rows.num_rows, np.int64)
     groups[ours] = np.cumsum(~same)

@@ -27,14 +27,14 @@ def equal_at(
     a, b = _as_integers(left), _as_integers(right)
     if a is not None and b is not None:
         return np.asarray(a[left_rows] == b[right_rows])
-    one, other = left.take(pa.array(left_rows)), right.take(pa.array(right_rows))
+    values, other_values = left.take(pa.array(left_rows)), right.take(pa.array(right_rows))
     kinds = (left.type, right.type)
     if all(map(pa.types.is_floating, kinds)):
-        return np.asarray(float_bits(one) == float_bits(other))
+        return np.asarray(float_bits(values) == float_bits(other_values))
     if kinds[0] != kinds[1] and any(map(pa.types.is_decimal, kinds)):
         scale = max(getattr(kind, "scale", 0) for kind in kinds)
-        one, other = scaled(one, scale), scaled(other, scale)
-    same = pc.equal(one, other)
+        values, other_values = scaled(values, scale), scaled(other_values, scale)
+    same = pc.equal(values, other_values)
     return np.asarray(same.to_numpy(zero_copy_only=False), bool)
 
 
@@ -49,10 +49,10 @@ def latest_time(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
 
 def no_time(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.bool_] | None:
     """(n,) whether all of the timestamp columns are NULL in a row; None: in no row."""
-    found = [batch.column(name) for name in columns]
-    if not all(column.null_count for column in found):
+    times = [batch.column(name) for name in columns]
+    if not all(column.null_count for column in times):
         return None
-    nulls = [column.is_null().to_numpy(zero_copy_only=False) for column in found]
+    nulls = [column.is_null().to_numpy(zero_copy_only=False) for column in times]
     return np.logical_and.reduce(nulls) if nulls else None
 
 

@@ -54,29 +54,29 @@ def _bytes(column: pa.Array) -> tuple[NDArray[np.uint8], Ints, Ints]:
 
 def _murmur3(content: NDArray[np.uint8], starts: Ints, lengths: Ints) -> Hashes:
     """(n,) pieces of `content` -> (n,) hashes."""
-    found = np.zeros(len(starts), np.uint32)
+    hashes = np.zeros(len(starts), np.uint32)
     blocks = lengths // 4
     for block in range(int(blocks.max(initial=0))):
         rows = np.flatnonzero(blocks > block)
         at = starts[rows] + 4 * block
-        mixed = _rotated(found[rows] ^ _scrambled(_word(content, at, 4)), 13)
-        found[rows] = mixed * _STEP + _PLUS
+        mixed = _rotated(hashes[rows] ^ _scrambled(_word(content, at, 4)), 13)
+        hashes[rows] = mixed * _STEP + _PLUS
     for rest in (1, 2, 3):
         rows = np.flatnonzero(lengths % 4 == rest)
         at = starts[rows] + 4 * blocks[rows]
-        found[rows] ^= _scrambled(_word(content, at, rest))
-    found ^= lengths.astype(np.uint32)
+        hashes[rows] ^= _scrambled(_word(content, at, rest))
+    hashes ^= lengths.astype(np.uint32)
     for shift, factor in ((16, _F1), (13, _F2)):
-        found = (found ^ (found >> np.uint32(shift))) * factor
-    return found ^ (found >> np.uint32(16))
+        hashes = (hashes ^ (hashes >> np.uint32(shift))) * factor
+    return hashes ^ (hashes >> np.uint32(16))
 
 
 def _word(content: NDArray[np.uint8], at: Ints, size: int) -> Hashes:
     """The numbers of `size` bytes at some places, the least byte first."""
-    found = np.zeros(len(at), np.uint32)
+    words = np.zeros(len(at), np.uint32)
     for place in range(size):
-        found |= content[at + place].astype(np.uint32) << np.uint32(8 * place)
-    return found
+        words |= content[at + place].astype(np.uint32) << np.uint32(8 * place)
+    return words
 
 
 def _scrambled(words: Hashes) -> Hashes:

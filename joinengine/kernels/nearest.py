@@ -83,12 +83,12 @@ def _taken(left: Moments, right: Moments, order: Ints, places: Ints) -> Ints:
     n = len(left.times)
     ours = np.flatnonzero(order < n)
     rows, places = order[ours], places[ours]
-    found = np.full(n, NONE)
+    partners = np.full(n, NONE)
     some = places != NONE
     rights = order[places[some]] - n
     same = right.groups[rights] == left.groups[rows[some]]
-    found[rows[some][same]] = rights[same]
-    return found
+    partners[rows[some][same]] = rights[same]
+    return partners
 
 
 def distances(earlier: Ints, later: Ints) -> Words:

@@ -88,8 +88,8 @@ def rows_of_keys(needles: Needles, hashes: Words) -> Ints:
     rows = np.zeros(len(hashes), np.int64)
     if len(needles.hashes):
         at = np.minimum(np.searchsorted(needles.hashes, hashes), len(needles.hashes) - 1)
-        found = needles.hashes[at] == hashes
-        rows[found] = np.diff(needles.starts)[at[found]]
+        is_there = needles.hashes[at] == hashes
+        rows[is_there] = np.diff(needles.starts)[at[is_there]]
     return rows
 
 
@@ -170,10 +170,10 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]
     """
-    found = np.sort(values)
-    first = np.ones(len(found), bool)
-    np.not_equal(found[1:], found[:-1], out=first[1:])
-    return found[first]
+    ascending = np.sort(values)
+    first = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]
 
 
 def numbered(values: Words) -> tuple[Words, Ints]:
@@ -185,12 +185,12 @@ def numbered(values: Words) -> tuple[Words, Ints]:
     (array([1, 3], dtype=uint64), array([1, 0, 1]))
     """
     order = np.argsort(values, kind="stable")
-    found = values[order]
-    first = np.ones(len(found), bool)
-    np.not_equal(found[1:], found[:-1], out=first[1:])
+    ascending = values[order]
+    first = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
     numbers = np.empty(len(values), np.int64)
     numbers[order] = np.cumsum(first) - 1
-    return found[first], numbers
+    return ascending[first], numbers
 
 
 def rows_among(values: Words, known: Words) -> tuple[Ints, Ints]:

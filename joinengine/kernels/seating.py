@@ -130,8 +130,8 @@ def _in_one(words: Words, parts: Parts, needles: Needles, ours: slice) -> Hits:
     """In the part of one seat; `ours`: its needles."""
     start, stop = int(parts.starts[0]), int(parts.stops[0])
     keys = keys_of(needles.hashes[ours])
-    found, lower, counts = find(words[start:stop], Needles(keys, needles.starts[ours]))
-    return Hits(found + ours.start, lower + start, counts)
+    met, lower, counts = find(words[start:stop], Needles(keys, needles.starts[ours]))
+    return Hits(met + ours.start, lower + start, counts)
 
 
 def _in_small(words: Words, parts: Parts, needles: Needles, ours: Ints) -> Hits:
@@ -141,19 +141,19 @@ def _in_small(words: Words, parts: Parts, needles: Needles, ours: Ints) -> Hits:
     seated = seated_keys(key_hash(words[rows]), np.repeat(parts.seats, sizes))
     wanted = needles.hashes[ours]
     lower = np.searchsorted(seated, wanted)
-    found = np.flatnonzero(seated[np.minimum(lower, len(seated) - 1)] == wanted)
-    lower, wanted = lower[found], wanted[found]
+    met = np.flatnonzero(seated[np.minimum(lower, len(seated) - 1)] == wanted)
+    lower, wanted = lower[met], wanted[met]
     # The rows of a key are in one part, so their numbers run on without a gap.
     counts = np.searchsorted(seated, wanted, side="right") - lower
-    return Hits(ours[found], rows[lower], counts)
+    return Hits(ours[met], rows[lower], counts)
 
 
 def _in_large(words: Words, parts: Parts, needles: Needles, begin: Ints, end: Ints) -> Hits:
     """In each part by itself; part i is searched for the needles begin[i]:end[i]."""
-    found = list[Hits]()
+    parts_met = list[Hits]()
     for i in np.flatnonzero(end > begin).tolist():
-        one = Parts(*(column[i : i + 1] for column in parts))
-        found.append(_in_one(words, one, needles, slice(int(begin[i]), int(end[i]))))
-    if not found:
+        part = Parts(*(column[i : i + 1] for column in parts))
+        parts_met.append(_in_one(words, part, needles, slice(int(begin[i]), int(end[i]))))
+    if not parts_met:
         return Hits(*(np.empty(0, np.int64) for _ in range(3)))
-    return Hits(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+    return Hits(*(np.concatenate(columns) for columns in zip(*parts_met, strict=True)))

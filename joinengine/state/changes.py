@@ -48,8 +48,8 @@ def change(before: OperatorState, after: OperatorState) -> dict[str, Any]:
     names = Names(_known_names(had, files.new))
     shelves = dict[str, Any]()
     for shelf, runs in has.runs.items():
-        found = _entries(had.on(shelf), runs)
-        shelves[shelf] = {"gone": found.gone, "runs": names.rows(found.new.values())}
+        entries = _entries(had.on(shelf), runs)
+        shelves[shelf] = {"gone": entries.gone, "runs": names.rows(entries.new.values())}
     return {
         "layouts": _layouts_change(before.layouts, after.layouts),
         "clock": clock_to_json(after.clock),
@@ -69,11 +69,11 @@ def changed(before: OperatorState, plain: Mapping[str, Any]) -> OperatorState:
     new = {stored.name: stored for stored in files_from_json(files["new"])}
     names = [*_known_names(had, new), *plain["other_names"]]
 
-    def on(shelf: str, found: Mapping[str, Any]) -> Runs:
-        runs = runs_of(plain["run_columns"], found["runs"], names)
-        return _updated(had.on(shelf), found["gone"], runs)
+    def on(shelf: str, entries: Mapping[str, Any]) -> Runs:
+        runs = runs_of(plain["run_columns"], entries["runs"], names)
+        return _updated(had.on(shelf), entries["gone"], runs)
 
-    runs = {shelf: on(shelf, found) for shelf, found in plain["shelves"].items()}
+    runs = {shelf: on(shelf, entries) for shelf, entries in plain["shelves"].items()}
     return OperatorState(
         layouts=_layouts_changed(before.layouts, plain["layouts"]),
         clock=clock_from_json(plain["clock"]),
@@ -127,12 +127,18 @@ def _entries(before: Mapping[K, V], after: Mapping[K, V]) -> _Entries[K, V]:
 def _new(before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V]:
     """The entries of `after` with another value than before; most are the same objects."""
     get = before.get
-    return {key: one for key, one in after.items() if (was := get(key)) is not one and was != one}
+    return {
+        key: value
+        for key, value in after.items()
+        if (was := get(key)) is not value and was != value
+    }
 
 
 def _updated(before: Mapping[K, V], gone: Sequence[int], new: Mapping[K, V]) -> dict[K, V]:
     leaving = set(gone)
-    after = {key: one for place, (key, one) in enumerate(before.items()) if place not in leaving}
+    after = {
+        key: value for place, (key, value) in enumerate(before.items()) if place not in leaving
+    }
     after.update(new)
     return after
 
@@ -147,16 +153,16 @@ def _known_names(before: Shelves, new: Iterable[str]) -> list[str]:
 
 def _layouts_change(before: Layouts, after: Layouts) -> dict[str, Any]:
     known, pending = _by_part(before), after.pending
-    told = None
+    pending_change = None
     if pending is not None and not isinstance(pending, Refill):
-        told = _chosen_change(known, pending.before)
+        pending_change = _chosen_change(known, pending.before)
     return {
         "newest": _chosen_change(known, after.newest),
         "asked": _chosen_change(known, after.asked),
         "version": after.version,
-        "older": [[v, _chosen_change(known, one)] for v, one in sorted(after.older.items())],
+        "older": [[v, _chosen_change(known, chosen)] for v, chosen in sorted(after.older.items())],
         "sized_at": after.sized_at,
-        "pending": pending_to_json(pending, told),
+        "pending": pending_to_json(pending, pending_change),
         "history": files_to_json(after.history),
     }
 
@@ -167,7 +173,7 @@ def _layouts_changed(before: Layouts, plain: Mapping[str, Any]) -> Layouts:
         newest=_chosen_changed(known, plain["newest"]),
         asked=_chosen_changed(known, plain["asked"]),
         version=plain["version"],
-        older={version: _chosen_changed(known, one) for version, one in plain["older"]},
+        older={version: _chosen_changed(known, change) for version, change in plain["older"]},
         sized_at=plain["sized_at"],
         pending=pending_from_json(plain["pending"], then and _chosen_changed(known, then)),
         history=files_from_json(plain["history"]),
@@ -180,20 +186,20 @@ def _by_part(layouts: Layouts) -> dict[str, Chosen]:
     parts = {"newest": layouts.newest, "asked": layouts.asked}
     if pending is not None and not isinstance(pending, Refill):
         parts["before"] = pending.before
-    return parts | {f"older {version}": one for version, one in layouts.older.items()}
+    return parts | {f"older {version}": chosen for version, chosen in layouts.older.items()}
 
 
-def _chosen_change(known: Mapping[str, Chosen], one: Chosen) -> dict[str, Any]:
+def _chosen_change(known: Mapping[str, Chosen], chosen: Chosen) -> dict[str, Any]:
     for part, other in known.items():
-        if _alike(one, other):
+        if _alike(chosen, other):
             return {"same": part}
-    ours, theirs = one.layout, known["newest"].layout
+    ours, theirs = chosen.layout, known["newest"].layout
     if ours.base_function is None or theirs.base_function is None:
-        return one.to_json()
+        return chosen.to_json()
     placed = ours.table.placements
     new = _new(theirs.table.placements, placed)
     return {
-        **replace(one, layout=ours.listing(RoutingTable())).to_json(),
+        **replace(chosen, layout=ours.listing(RoutingTable())).to_json(),
         "of": "newest",
         "gone": [hash_ for hash_ in theirs.table.placements if hash_ not in placed],
         "table": routing_table.to_columns(RoutingTable(new)),
@@ -203,24 +209,24 @@ def _chosen_change(known: Mapping[str, Chosen], one: Chosen) -> dict[str, Any]:
 def _chosen_changed(known: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Chosen:
     if "same" in plain:
         return known[plain["same"]]
-    found = Chosen.from_json(plain)
+    chosen = Chosen.from_json(plain)
     if "of" not in plain:
-        return found
-    ours, theirs = found.layout, known[plain["of"]].layout
+        return chosen
+    ours, theirs = chosen.layout, known[plain["of"]].layout
     placed = dict(theirs.table.placements)
     for hash_ in plain["gone"]:
         del placed[hash_]
     placed.update(routing_table.from_columns(plain["table"]).placements)
-    return replace(found, layout=ours.listing(RoutingTable(placed)))
+    return replace(chosen, layout=ours.listing(RoutingTable(placed)))
 
 
-def _alike(one: Chosen, other: Chosen) -> bool:
+def _alike(chosen: Chosen, other: Chosen) -> bool:
     """Whether both are read as the same."""
-    if one is other:
+    if chosen is other:
         return True
-    if (one.wanted, one.choice) != (other.wanted, other.choice):
+    if (chosen.wanted, chosen.choice) != (other.wanted, other.choice):
         return False
-    ours, theirs = one.layout, other.layout
+    ours, theirs = chosen.layout, other.layout
     if ours is theirs:
         return True
     if ours.base_function is not None:

@@ -44,24 +44,24 @@ class Sheet(NamedTuple):
 
 def sheets_of(spines: Sequence[Iterable[OpenRun]]) -> list[Sheet]:
     """The runs of the spines of a team, in the order of its seats."""
-    found = defaultdict[tuple[int, int, int], list[tuple[int, OpenRun]]](list)
+    layers = defaultdict[tuple[int, int, int], list[tuple[int, OpenRun]]](list)
     for seat, spine in enumerate(spines):
-        for one in spine:
-            page, layer = id(one.page), 0
+        for run in spine:
+            page, layer = id(run.page), 0
             # An instance may have two runs on a page: a sheet has at most one of each instance.
-            while (here := found[page, one.run.version, layer]) and here[-1][0] == seat:
+            while (runs := layers[page, run.run.version, layer]) and runs[-1][0] == seat:
                 layer += 1
-            here.append((seat, one))
-    return [_sheet(version, some) for (_, version, _), some in found.items()]
+            runs.append((seat, run))
+    return [_sheet(version, runs_there) for (_, version, _), runs_there in layers.items()]
 
 
 def _sheet(version: int, some: Sequence[tuple[int, OpenRun]]) -> Sheet:
-    starts = np.array([one.start for _, one in some])
-    stops = starts + np.array([one.run.rows for _, one in some])
-    gone = [(one.start, one.gone) for _, one in some if one.gone is not None]
+    starts = np.array([run.start for _, run in some])
+    stops = starts + np.array([run.run.rows for _, run in some])
+    gone = [(run.start, run.gone) for _, run in some if run.gone is not None]
     parts = Parts(np.array([seat for seat, _ in some]), starts, stops)
     return Sheet(
-        version, some[0][1].page, parts, _united(gone), _span([one.run for _, one in some])
+        version, some[0][1].page, parts, _united(gone), _span([run.run for _, run in some])
     )
 
 
@@ -78,8 +78,8 @@ def _united(gone: Sequence[tuple[int, Exclusions]]) -> Exclusions | None:
         return None
     if len(gone) == 1 and gone[0][0] == 0:
         return gone[0][1]
-    starts = np.concatenate([start + one.starts for start, one in gone])
-    stops = np.concatenate([start + one.stops for start, one in gone])
+    starts = np.concatenate([start + exclusions.starts for start, exclusions in gone])
+    stops = np.concatenate([start + exclusions.stops for start, exclusions in gone])
     shifts = np.concatenate([[0], np.cumsum(stops - starts)])
     return Exclusions(starts, stops, np.concatenate([[0], stops]) - shifts, shifts)
 
@@ -95,17 +95,17 @@ def gathered(
     taken = defaultdict[int, list[Ints]](list)
     numbers = defaultdict[int, list[int]](list)
     for number, (group, chosen) in enumerate(zip(inputs, rows, strict=True)):
-        for one, some in zip(group, chosen, strict=True):
-            key = id(one.page)
-            pages[key] = one.page
-            taken[key].append(some + one.start if one.start else some)
+        for run, run_rows in zip(group, chosen, strict=True):
+            key = id(run.page)
+            pages[key] = run.page
+            taken[key].append(run_rows + run.start if run.start else run_rows)
             numbers[key].append(number)
     words, columns, groups = list[Words](), list[pa.RecordBatch](), list[Ints]()
     for key, page in pages.items():
-        here = np.concatenate(taken[key])
-        words.append(page.words[here])
-        columns.append(page.columns.take(pa.array(here)))
-        groups.append(np.repeat(numbers[key], [len(some) for some in taken[key]]))
+        all_rows = np.concatenate(taken[key])
+        words.append(page.words[all_rows])
+        columns.append(page.columns.take(pa.array(all_rows)))
+        groups.append(np.repeat(numbers[key], [len(rows) for rows in taken[key]]))
     return Page(np.concatenate(words), pa.concat_batches(columns)), np.concatenate(groups)
 
 

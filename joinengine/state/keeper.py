@@ -67,7 +67,7 @@ class Keeper:
         spine = [self._opened(run) for run in runs]
         if not drops:
             return spine
-        return [one for one in (self.cut(one, drops) for one in spine) if one.run.live]
+        return [run for run in (self.cut(run, drops) for run in spine) if run.run.live]
 
     def _opened(self, run: Run) -> OpenRun:
         """A run with the columns that its shelf has now."""
@@ -125,16 +125,16 @@ class Keeper:
 
         The new runs are sealed together, as far as they fit into memory.
         """
-        found, waiting, rows = list[OpenRun](), list[_Pulled](), 0
+        sealed, waiting, rows = list[OpenRun](), list[_Pulled](), 0
         for instance, runs, ranges in asked:
-            for one in self._chosen(instance, runs, ranges):
-                if waiting and rows + len(one.rows) > MOVE_ROWS:
-                    found += self._seal_pulled(waiting)
+            for pulled in self._chosen(instance, runs, ranges):
+                if waiting and rows + len(pulled.rows) > MOVE_ROWS:
+                    sealed += self._seal_pulled(waiting)
                     waiting, rows = [], 0
-                waiting.append(one)
+                waiting.append(pulled)
                 # Pieces are numbered in 16 bits for the sort, so a small one counts as 8 rows.
-                rows += max(len(one.rows), 8)
-        return found + self._seal_pulled(waiting)
+                rows += max(len(pulled.rows), 8)
+        return sealed + self._seal_pulled(waiting)
 
     def _chosen(
         self, instance: int, runs: Iterable[Run], ranges: Iterable[tuple[int, int]]
@@ -152,15 +152,17 @@ class Keeper:
         """Seal what was pulled, a run for each piece."""
         if not pulled:
             return []
-        page, numbers = gathered([[one.source] for one in pulled], [[one.rows] for one in pulled])
+        page, numbers = gathered(
+            [[pull.source] for pull in pulled], [[pull.rows] for pull in pulled]
+        )
         order = merged_order(page.words, numbers, len(pulled))
         page = Page(page.words[order], page.columns.take(pa.array(order)))
-        bounds = np.append(0, np.cumsum([len(one.rows) for one in pulled]))
-        instances = [one.instance for one in pulled]
-        found = self.seal_all(instances, bounds, pulled[0].source.run.side, page)
-        for one in found:
-            self.moved(one.run.rows, one.run.size_bytes)
-        return found
+        bounds = np.append(0, np.cumsum([len(pull.rows) for pull in pulled]))
+        instances = [pull.instance for pull in pulled]
+        sealed = self.seal_all(instances, bounds, pulled[0].source.run.side, page)
+        for run in sealed:
+            self.moved(run.run.rows, run.run.size_bytes)
+        return sealed
 
     def recover(
         self,

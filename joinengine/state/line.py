@@ -40,13 +40,13 @@ def before(manifests: Storage, manifest: Manifest) -> Manifest:
     """The manifest that `manifest` follows. Raises DamagedState if it is not there, or another."""
     parent = manifest.parent
     try:
-        found = read(manifests, parent.batch)
+        earlier = read(manifests, parent.batch)
     except FileNotFoundError:
-        found = None
-    if found is None or found.link != parent:
+        earlier = None
+    if earlier is None or earlier.link != parent:
         raise DamagedState(
             f"manifest {manifests.folder}/{name_of(parent.batch)}, from which batch "
             f"{manifest.batch} must be restored, is missing or was replaced; restore it from a "
             "copy"
         )
-    return found
+    return earlier

@@ -119,9 +119,9 @@ class Outcome:
     def named_files(self) -> set[str]:
         """The files in the folder of runs that the manifest names."""
         names = set[str]()
-        for one in self.operators:
-            names |= one.shelves.files.keys()
-            names |= {stored.name for stored in one.layouts.history}
+        for state in self.operators:
+            names |= state.shelves.files.keys()
+            names |= {stored.name for stored in state.layouts.history}
         return names
 
 
@@ -155,9 +155,9 @@ class Manifest(Outcome):
         spark: Mapping[str, str],
     ) -> Manifest:
         """The manifest of an outcome; parameters as the fields."""
-        found = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+        facts = {field.name: getattr(outcome, field.name) for field in fields(Outcome)}
         return cls(
-            **found,
+            **facts,
             generation=generation,
             nonce=nonce,
             parent=parent,

@@ -100,25 +100,25 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
         if not manifests.exists(name):
             raise
         created = False  # the file may be this driver's own all the same: its nonce tells
-    found = ours if created else _found(manifests, manifest.batch)
+    written = ours if created else _found(manifests, manifest.batch)
     # After the create: if another driver had removed this name, its boundary or generation is seen.
     fence.check_boundary(checkpoint, manifest.batch)
     fence.check_generation(checkpoint.generations, manifest.generation)
-    if found is None or found.plain["generation"] > manifest.generation:
+    if written is None or written.plain["generation"] > manifest.generation:
         raise taken_over(
             f"another driver has committed batch {manifest.batch} of checkpoint "
             f"{checkpoint.location}; nothing is lost. Leave this driver stopped"
         )
-    if found.parent != manifest.parent:
+    if written.parent != manifest.parent:
         raise CheckpointMismatch(
             f"manifest {manifests.folder}/{name} follows a batch {manifest.batch - 1} that this "
             "driver does not know, so files of two checkpoints are mixed; restore it from a copy"
         )
-    if found.link == ours.link:
+    if written.link == ours.link:
         return replace(manifest, crc32=ours.crc32, chain=_chain(ours, manifest, before))
     if before is None:  # the last one is not on disk as this driver has it
         return read(manifests, manifest.batch)
-    return _from_json(found, before)
+    return _from_json(written, before)
 
 
 def name_of(batch: int) -> str:
@@ -139,8 +139,8 @@ def newest(manifests: Storage) -> Manifest | None:
         except (FileNotFoundError, DamagedState) as error:
             again = batches_of(manifests)
             if again and max(again) == max(batches):
-                told = f"{error}; {_how_far(manifests)}"
-                raise DamagedState(told) from None
+                reason = f"{error}; {_how_far(manifests)}"
+                raise DamagedState(reason) from None
             batches = again  # a running driver has gone on, and removed some
     return None
 
@@ -150,28 +150,28 @@ def read(manifests: Storage, batch: int) -> Manifest:
     chain = [_load(manifests, batch)]
     while chain[-1].link != chain[0].full:
         chain.append(_followed(manifests, chain[-1], chain[0].full))
-    found = _from_json(chain.pop(), None)
+    manifest = _from_json(chain.pop(), None)
     while chain:
-        found = _from_json(chain.pop(), found.chain)
-    return found
+        manifest = _from_json(chain.pop(), manifest.chain)
+    return manifest
 
 
-def _followed(manifests: Storage, one: _Written, full: Link) -> _Written:
-    """The manifest that `one` names as its parent, on the way to `full`."""
-    path = f"{manifests.folder}/{name_of(one.parent.batch)}"
+def _followed(manifests: Storage, follower: _Written, full: Link) -> _Written:
+    """The manifest that `follower` names as its parent, on the way to `full`."""
+    path = f"{manifests.folder}/{name_of(follower.parent.batch)}"
     try:
-        found = _load(manifests, one.parent.batch)
+        followed = _load(manifests, follower.parent.batch)
     except FileNotFoundError:
         raise DamagedState(
-            f"manifest {path} is missing, and the manifest of batch {one.link.batch} follows it; "
-            "restore it from a copy"
+            f"manifest {path} is missing, and the manifest of batch {follower.link.batch} follows "
+            "it; restore it from a copy"
         ) from None
-    if found.link != one.parent or found.full != full:
+    if followed.link != follower.parent or followed.full != full:
         raise DamagedState(
-            f"manifest {path} is not the one that the manifest of batch {one.link.batch} follows, "
-            "so files of two checkpoints are mixed; restore it from a copy"
+            f"manifest {path} is not the one that the manifest of batch {follower.link.batch} "
+            "follows, so files of two checkpoints are mixed; restore it from a copy"
         )
-    return found
+    return followed
 
 
 def _how_far(manifests: Storage) -> str:
@@ -179,11 +179,11 @@ def _how_far(manifests: Storage) -> str:
     good = NO_MANIFEST
     for batch in sorted(batches_of(manifests)):
         try:
-            found = _load(manifests, batch)
+            written = _load(manifests, batch)
         except (FileNotFoundError, DamagedState, CheckpointMismatch):
             continue
-        if found.link == found.full or found.parent == good:
-            good = found.link
+        if written.link == written.full or written.parent == good:
+            good = written.link
     if good.batch < 0:
         return "no batch has a complete chain of manifests"
     return f"the chain of manifests is complete up to batch {good.batch}"
@@ -230,26 +230,26 @@ def batches_of(manifests: Storage) -> list[int]:
 def _written(manifest: Manifest, before: Chain | None) -> tuple[_Written, bytes]:
     """The manifest as it will lie on disk; full if it must be, or if that is shorter."""
     if before is not None and before.links + 1 < FULL_EVERY:
-        told = _changes_to_json(manifest, before)
-        body = _dumped(told)
+        fields = _changes_to_json(manifest, before)
+        body = _dumped(fields)
         if before.bytes + len(body) <= LONGEST * before.full_bytes:
-            return _Written(told, zlib.crc32(body), len(body)), body
-    told = _to_json(manifest)
-    body = _dumped(told)
-    return _Written(told, zlib.crc32(body), len(body)), body
+            return _Written(fields, zlib.crc32(body), len(body)), body
+    fields = _to_json(manifest)
+    body = _dumped(fields)
+    return _Written(fields, zlib.crc32(body), len(body)), body
 
 
-def _dumped(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, separators=(",", ":")).encode()
+def _dumped(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _chain(one: _Written, manifest: Manifest, before: Chain | None) -> Chain:
-    """The chain up to `one`, which tells `manifest`; `before`: that of its parent."""
+def _chain(written: _Written, manifest: Manifest, before: Chain | None) -> Chain:
+    """The chain up to `written`, which tells `manifest`; `before`: that of its parent."""
     states, held = manifest.operators, manifest.held
-    if one.full == one.link:
-        return Chain(one.link, one.size_bytes, 0, 0, states, held)
+    if written.full == written.link:
+        return Chain(written.link, written.size_bytes, 0, 0, states, held)
     assert before is not None
-    size = before.bytes + one.size_bytes
+    size = before.bytes + written.size_bytes
     return Chain(before.full, before.full_bytes, size, before.links + 1, states, held)
 
 
@@ -285,7 +285,7 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "totals": manifest.totals.to_json(),
         "clock_s": manifest.clock_s,
         "position": manifest.position,
-        "wishes": None if manifest.wishes is None else [one.to_json() for one in manifest.wishes],
+        "wishes": None if manifest.wishes is None else [wish.to_json() for wish in manifest.wishes],
         "skipped": manifest.skipped,
         "quiet": manifest.quiet,
         "handed": manifest.handed,
@@ -298,65 +298,67 @@ def _around(manifest: Manifest) -> dict[str, Any]:
 
 def _partitions_to_json(partitions: BySource) -> dict[str, Any]:
     """Nothing if no source has any."""
-    found = {source: one.to_json() for source, one in partitions.items()}
-    return {"partitions": found} if found else {}
+    by_source = {source: progress.to_json() for source, progress in partitions.items()}
+    return {"partitions": by_source} if by_source else {}
 
 
-def _from_json(one: _Written, before: Chain | None) -> Manifest:
+def _from_json(written: _Written, before: Chain | None) -> Manifest:
     """A manifest as it was; `before`: the chain of its parent, which a full one does not need."""
-    told = one.plain
-    if one.full == one.link:
-        operators = tuple(plain.state_from_json(state) for state in told["operators"])
-        held = plain.held_from_json(told["held"])
+    fields = written.plain
+    if written.full == written.link:
+        operators = tuple(plain.state_from_json(state) for state in fields["operators"])
+        held = plain.held_from_json(fields["held"])
     else:
         assert before is not None
-        states = zip(before.operators, told["operators"], strict=True)
+        states = zip(before.operators, fields["operators"], strict=True)
         operators = tuple(changes.changed(was, state) for was, state in states)
-        held = changes.held_changed(before.held, told["held"])
-    found = Manifest(
-        query=told["query"],
-        batch=told["batch"],
+        held = changes.held_changed(before.held, fields["held"])
+    manifest = Manifest(
+        query=fields["query"],
+        batch=fields["batch"],
         operators=operators,
-        results=plain.files_from_json(told["results"]),
-        refused=plain.files_from_json(told["refused"]),
+        results=plain.files_from_json(fields["results"]),
+        refused=plain.files_from_json(fields["refused"]),
         held=held,
-        generation=told["generation"],
-        nonce=told["nonce"],
-        parent=one.parent,
-        restorable=told.get("restorable", NEWEST),
-        totals=Totals.from_json(told["totals"]),
-        clock_s=told.get("clock_s", 0.0),
-        position=_position_from_json(told.get("position")),
-        wishes=_wishes_from_json(told.get("wishes")),
-        skipped=tuple(Skipped(*one) for one in told.get("skipped", ())),
-        quiet=told.get("quiet", True),
-        handed=_handed_from_json(told),
-        spark=told.get("spark", {}),
+        generation=fields["generation"],
+        nonce=fields["nonce"],
+        parent=written.parent,
+        restorable=fields.get("restorable", NEWEST),
+        totals=Totals.from_json(fields["totals"]),
+        clock_s=fields.get("clock_s", 0.0),
+        position=_position_from_json(fields.get("position")),
+        wishes=_wishes_from_json(fields.get("wishes")),
+        skipped=tuple(Skipped(*skip) for skip in fields.get("skipped", ())),
+        quiet=fields.get("quiet", True),
+        handed=_handed_from_json(fields),
+        spark=fields.get("spark", {}),
         partitions={
-            int(source): Partitions.from_json(one)
-            for source, one in told.get("partitions", {}).items()
+            int(source): Partitions.from_json(progress)
+            for source, progress in fields.get("partitions", {}).items()
         },
-        crc32=one.crc32,
+        crc32=written.crc32,
     )
-    return replace(found, chain=_chain(one, found, before))
+    return replace(manifest, chain=_chain(written, manifest, before))
 
 
-def _position_from_json(told: dict[str, Any] | None) -> Position | None:
+def _position_from_json(sources: dict[str, Any] | None) -> Position | None:
     """Numbers that are keys are texts in JSON."""
-    if told is None:
+    if sources is None:
         return None
     return {
-        int(source): {int(one): to for one, to in at.items()} if isinstance(at, dict) else at
-        for source, at in told.items()
+        int(source): {int(partition): to for partition, to in at.items()}
+        if isinstance(at, dict)
+        else at
+        for source, at in sources.items()
     }
 
 
-def _handed_from_json(told: dict[str, Any]) -> Handed | None:
+def _handed_from_json(fields: dict[str, Any]) -> Handed | None:
     """Before format 9 a batch had the number of Spark's, if Spark had a part in it."""
-    if "handed" not in told:
-        return Handed("", told["batch"], "")
-    return None if told["handed"] is None else Handed(*told["handed"])
+    if "handed" not in fields:
+        return Handed("", fields["batch"], "")
+    return None if fields["handed"] is None else Handed(*fields["handed"])
 
 
-def _wishes_from_json(told: list[dict[str, Any]] | None) -> tuple[Relayout, ...] | None:
-    return None if told is None else tuple(map(Relayout.from_json, told))
+def _wishes_from_json(wishes: list[dict[str, Any]] | None) -> tuple[Relayout, ...] | None:
+    return None if wishes is None else tuple(map(Relayout.from_json, wishes))

@@ -37,11 +37,11 @@ class Partitions:
 
     def due(self, now_s: float) -> float | None:
         """When the slowest steps aside, and so moves the watermark; None: never."""
-        newest = max((one for one, _ in self.clocks.values()), default=-math.inf)
+        newest = max((newest_there for newest_there, _ in self.clocks.values()), default=-math.inf)
         moments = [
             since + self.idle_s
-            for one, since in self.clocks.values()
-            if one < newest and since + self.idle_s > now_s
+            for newest_there, since in self.clocks.values()
+            if newest_there < newest and since + self.idle_s > now_s
         ]
         return min(moments, default=None)
 
@@ -66,16 +66,16 @@ class Partitions:
         return [self.idle_s, rows]
 
     @classmethod
-    def from_json(cls, told: list[Any]) -> Partitions:
+    def from_json(cls, fields: list[Any]) -> Partitions:
         """The other way."""
         clocks, behind = dict[int, tuple[float, float]](), dict[int, int]()
         read = dict[int, float]()
-        for number, newest, since, waiting, *stamp in told[1]:
+        for number, newest, since, waiting, *stamp in fields[1]:
             clocks[number] = -math.inf if newest is None else newest, since
             behind[number] = waiting
             if stamp and stamp[0] is not None:
                 read[number] = stamp[0]
-        return cls(told[0], clocks, behind, read)
+        return cls(fields[0], clocks, behind, read)
 
 
 #: Source -> its partitions, of sources that have any.

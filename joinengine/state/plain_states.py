@@ -78,13 +78,13 @@ def runs_of(columns: Sequence[str], rows: Iterable[list[Any]], names: Sequence[s
     """The inverse of `Names.rows`."""
     if tuple(columns) != RUN_COLUMNS:
         raise ValueError(f"runs have the columns {', '.join(columns)}")
-    found = dict[tuple[str, int], Run]()
+    runs = dict[tuple[str, int], Run]()
     for row in rows:
         file, part, side, *facts, exclusions, excluded = row
         ranges = tuple(map(tuple, exclusions)) if exclusions else ()
         run = Run._make((names[file], part, _SIDES[side], *facts, ranges, excluded))
-        found[run.ident] = run
-    return found
+        runs[run.ident] = run
+    return runs
 
 
 def state_to_json(state: OperatorState) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _layouts_to_json(layouts: Layouts) -> dict[str, Any]:
         "newest": layouts.newest.to_json(),
         "asked": layouts.asked.to_json(),
         "version": layouts.version,
-        "older": [[version, one.to_json()] for version, one in sorted(layouts.older.items())],
+        "older": [[version, chosen.to_json()] for version, chosen in sorted(layouts.older.items())],
         "sized_at": layouts.sized_at,
         "pending": pending_to_json(pending, before),
         "history": files_to_json(layouts.history),
@@ -152,7 +152,7 @@ def _layouts_from_json(plain: dict[str, Any]) -> Layouts:
         newest=Chosen.from_json(plain["newest"]),
         asked=Chosen.from_json(plain["asked"]),
         version=plain["version"],
-        older={version: Chosen.from_json(one) for version, one in plain["older"]},
+        older={version: Chosen.from_json(chosen) for version, chosen in plain["older"]},
         sized_at=plain["sized_at"],
         pending=pending_from_json(plain["pending"], before and Chosen.from_json(before)),
         history=files_from_json(plain["history"]),
@@ -226,10 +226,10 @@ def files_to_json(files: Iterable[StoredFile]) -> list[list[object]]:
 
 
 def _file_to_json(stored: StoredFile) -> list[object]:
-    told: list[object] = [stored.name, stored.size_bytes, stored.crc32]
+    fields: list[object] = [stored.name, stored.size_bytes, stored.crc32]
     if stored.content is not None:
-        told.append(base64.b64encode(stored.content).decode())
-    return told
+        fields.append(base64.b64encode(stored.content).decode())
+    return fields
 
 
 def files_from_json(rows: Iterable[list[Any]]) -> tuple[StoredFile, ...]:

@@ -135,11 +135,11 @@ class _MappedFile:
         known = self.opened.get(run.part)
         if known is not None and known.run == run:
             return known
-        found = OpenRun(run, *self.file.page(run.part, wanted))
+        opened = OpenRun(run, *self.file.page(run.part, wanted))
         if run.exclusions:
-            found = found._replace(gone=excluded_rows(found.words, run.exclusions))
-        self.opened[run.part] = found
-        return found
+            opened = opened._replace(gone=excluded_rows(opened.words, run.exclusions))
+        self.opened[run.part] = opened
+        return opened
 
 
 class Reads(NamedTuple):

@@ -102,13 +102,13 @@ class RunWriter:
         schema = pa.schema([pa.field(WORD, pa.uint64(), nullable=False), *schema])
         arrays = [pa.array(page.words), *page.columns.columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        told = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
+        metadata = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
         with writing(self._path):
             self._hold(batch.nbytes)
             start = self._aligned()
             sink = pa.BufferOutputStream() if self._is_far else self._sink
             with pa.ipc.new_stream(sink, schema) as writer:
-                writer.write_batch(batch, custom_metadata=told)
+                writer.write_batch(batch, custom_metadata=metadata)
             crc32 = _UNCHECKED
             if self._is_far:
                 content = sink.getvalue()
@@ -139,17 +139,17 @@ class RunWriter:
 
     def _aligned(self) -> int:
         """Where the next page begins."""
-        here: int = self._sink.tell()
-        self._sink.write(bytes(-here % _ALIGN))
-        return here + -here % _ALIGN
+        place: int = self._sink.tell()
+        self._sink.write(bytes(-place % _ALIGN))
+        return place + -place % _ALIGN
 
 
 class RunFile:
     """The content of a run file; pages are opened when they are asked for."""
 
-    def __init__(self, found: bytes, written: Mapping[int, pa.Buffer] | None) -> None:
-        """`found`: the format; `written`: the streams of pages by their numbers; None: unknown."""
-        self.format, self._written = found, written
+    def __init__(self, format_read: bytes, written: Mapping[int, pa.Buffer] | None) -> None:
+        """`format_read`: the format; `written`: the streams of pages by their numbers; None: unknown."""
+        self.format, self._written = format_read, written
         self._pages: dict[int, tuple[Page, list[int]]] = {}
 
     @classmethod
@@ -198,13 +198,13 @@ class RunFile:
         if number not in self._pages:
             assert self._written is not None
             with pa.ipc.open_stream(self._written[number]) as reader:
-                batch, told = reader.read_next_batch_with_custom_metadata()
+                batch, metadata = reader.read_next_batch_with_custom_metadata()
             schema = pa.schema(list(batch.schema)[1:])
             columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
             columns = columns if wanted is None else _as_wanted(columns, wanted)
             page = Page(batch.column(0).to_numpy(zero_copy_only=True), columns)
-            found = None if told is None else told.get(_BOUNDS_KEY)
-            starts = np.frombuffer(found or bytes(8), np.int64).tolist()
+            bounds = None if metadata is None else metadata.get(_BOUNDS_KEY)
+            starts = np.frombuffer(bounds or bytes(8), np.int64).tolist()
             self._pages[number] = page, starts
         page, starts = self._pages[number]
         return page, starts[place]
@@ -241,10 +241,10 @@ def _as_wanted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """The columns of an older run as the query has them now; right ones are not copied."""
     if columns.schema.equals(wanted):
         return columns
-    found = [
+    cast = [
         columns.column(field.name).cast(field.type)
         if field.name in columns.schema.names
         else pa.nulls(columns.num_rows, field.type)
         for field in wanted
     ]
-    return pa.RecordBatch.from_arrays(found, schema=wanted)
+    return pa.RecordBatch.from_arrays(cast, schema=wanted)

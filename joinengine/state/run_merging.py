@@ -45,8 +45,8 @@ def _batches(copies: Sequence[_Copy], most_bytes: int) -> Iterator[list[_Copy]]:
     """Copies that are gathered together: of MERGE_TOGETHER rows and `most_bytes`, or one."""
     batch, part = list[_Copy](), 0.0
     for copy in copies:
-        rows = sum(one.run.live for one in copy.inputs)
-        size = sum(one.run.live_bytes for one in copy.inputs)
+        rows = sum(run.run.live for run in copy.inputs)
+        size = sum(run.run.live_bytes for run in copy.inputs)
         more = max(rows / MERGE_TOGETHER, size / most_bytes)
         if batch and part + more > 1:
             yield batch
@@ -75,13 +75,13 @@ class Merger:
         for place in (*range(first, len(spines)), *range(first)):
             for step in self._steps(spines[place]):
                 if place not in after:
-                    after[place] = {one.run.ident: one for one in spines[place]}
+                    after[place] = {run.run.ident: run for run in spines[place]}
                 self._merge_rows -= self._merge_parts(place, step, after[place], whole)
         whole.sort(key=lambda copy: copy.place)
         for copies in _batches(whole, self._upkeep.gather_bytes):
             self._merge_whole(copies, after)
         merged = {
-            place: [one for one in spine.values() if one.run.live] for place, spine in after.items()
+            place: [run for run in spine.values() if run.run.live] for place, spine in after.items()
         }
         return [merged.get(place, [*spine]) for place, spine in enumerate(spines)]
 
@@ -90,8 +90,8 @@ class Merger:
             return
         span = self._upkeep.shelf.span_us
         by_version = defaultdict[int, list[Run]](list)
-        for one in spine:
-            by_version[one.run.version].append(one.run)
+        for run in spine:
+            by_version[run.run.version].append(run.run)
         for _, ours in sorted(by_version.items()):
             if self._merge_rows > 0 and len(ours) > 1:
                 yield from plan_merges(ours, self._merge_rows, span)
@@ -104,7 +104,7 @@ class Merger:
         done = 0
         while True:
             inputs = [spine[run.ident] for run in step.inputs]
-            rows = sum(one.run.live for one in inputs)
+            rows = sum(run.run.live for run in inputs)
             limit = min(step.max_rows - done, self._room(inputs))
             if rows <= limit:
                 whole.append(_Copy(place, step, inputs))
@@ -118,35 +118,35 @@ class Merger:
 
     def _room(self, inputs: Sequence[OpenRun]) -> int:
         """How many of their rows may be gathered at a time."""
-        rows = sum(one.run.live for one in inputs)
-        size = sum(one.run.live_bytes for one in inputs)
+        rows = sum(run.run.live for run in inputs)
+        size = sum(run.run.live_bytes for run in inputs)
         return max(rows * self._upkeep.gather_bytes // max(size, 1), 1)
 
     def _merge_part(self, copy: _Copy, limit: int, spine: _Spine) -> int:
         """Copy the lowest words of the inputs into one run of `spine`; how many rows."""
-        live = [one.live_rows() for one in copy.inputs]
-        words = [one.words[rows] for one, rows in zip(copy.inputs, live, strict=True)]
+        live = [run.live_rows() for run in copy.inputs]
+        words = [run.words[rows] for run, rows in zip(copy.inputs, live, strict=True)]
         cut = cut_word(words, limit)
         below = [len(w) if cut >> 64 else int(np.searchsorted(w, np.uint64(cut))) for w in words]
         group = self._group(copy.step)
         chosen = [rows[:n] for rows, n in zip(live, below, strict=True)]
         self._copy([copy], [group], [chosen], [spine])
-        for one in copy.inputs:
-            rest = one.run._replace(into=group).without([(0, cut)], one.words)
-            gone = excluded_rows(one.words, rest.exclusions)
-            spine[rest.ident] = one._replace(run=rest, gone=gone)
+        for run in copy.inputs:
+            rest = run.run._replace(into=group).without([(0, cut)], run.words)
+            gone = excluded_rows(run.words, rest.exclusions)
+            spine[rest.ident] = run._replace(run=rest, gone=gone)
             self._changes.change(rest)
         return sum(below)
 
     def _merge_whole(self, copies: list[_Copy], spines: Mapping[int, _Spine]) -> None:
         """Copy all that is left of the inputs, each group of them into one run."""
         groups = [self._group(copy.step) for copy in copies]
-        chosen = [[one.live_rows() for one in copy.inputs] for copy in copies]
+        chosen = [[run.live_rows() for run in copy.inputs] for copy in copies]
         self._copy(copies, groups, chosen, [spines[copy.place] for copy in copies])
         for copy in copies:
-            for one in copy.inputs:
-                del spines[copy.place][one.run.ident]
-                self._changes.remove(one.run)
+            for run in copy.inputs:
+                del spines[copy.place][run.run.ident]
+                self._changes.remove(run.run)
 
     def _group(self, step: MergeStep) -> int:
         """The merge group of a step: a new one, unless the merge goes on."""
@@ -183,7 +183,7 @@ class Merger:
         pieces = self._sealer.seal(instances, ends, side, page, None, own_file=False)
         for i, piece in zip(some, pieces, strict=True):
             inputs = copies[i].inputs
-            settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
+            settled = [run.run.settled_time for run in inputs if run.run.settled_time is not None]
             run = piece.run._replace(
                 version=inputs[0].run.version,
                 group=groups[i],

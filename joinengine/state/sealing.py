@@ -45,9 +45,9 @@ class Sealer:
         """See `Keeper.seal_all`."""
         if self._upkeep.apart and len(instances) > 1:
             return [
-                one
+                run
                 for i, instance in enumerate(instances)
-                for one in self._together(
+                for run in self._together(
                     [instance],
                     np.array([0, bounds[i + 1] - bounds[i]]),
                     side,

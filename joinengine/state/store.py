@@ -56,11 +56,11 @@ class Store:
         A file that is itself damaged gets none: the batch that reads it will tell.
         """
         self.copies.make(self._checkpoint.granted)
-        found = list(states)
-        for name, stored in _files(found).items():
+        operator_states = list(states)
+        for name, stored in _files(operator_states).items():
             if self._is_whole(stored):
                 self._kept.add(name)
-        self._copy(found, checked=True)
+        self._copy(operator_states, checked=True)
 
     def keep(self, states: Iterable[OperatorState]) -> None:
         """Copy the files of `states` that are new, before the manifest that names them is made."""
@@ -114,7 +114,7 @@ class Store:
         """Copy a file to another place; within the checkpoint no byte passes this process."""
         if self.copies.folder == self._checkpoint.store.folder:
             below = len(self._checkpoint.storage.folder) + 1
-            paths = (f"{one.folder[below:]}/{name}" for one in (source, target))
+            paths = (f"{side.folder[below:]}/{name}" for side in (source, target))
             self._checkpoint.storage.copy(*paths)
         else:
             target.put(name, memoryview(source.map(name)))

@@ -33,7 +33,7 @@ class Totals:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Totals:
         """The inverse of `to_json`: a figure that is not there is 0, an unknown one is left."""
-        names = {one.name for one in fields(cls)} & plain.keys()
+        names = {field.name for field in fields(cls)} & plain.keys()
         return cls(
             **{name: plain[name] for name in names}
             | {"operators": tuple(plain.get("operators", ()))}

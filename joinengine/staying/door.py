@@ -98,8 +98,8 @@ class Door:
                 self._send_away()
 
     def _send_away(self) -> None:
-        while (found := self.next(0.0)) is not None:
-            found.there.close()
+        while (caller := self.next(0.0)) is not None:
+            caller.there.close()
 
     def _remove_folder(self) -> None:
         if self._folder is not None:

@@ -34,8 +34,8 @@ def serve(driver: socket.socket, loaded: Callable[[bytes], Function]) -> None:
     """
     functions = dict[str, Function]()
     while True:
-        told, code, *order = received(driver)
-        name = told.decode()
+        name_sent, code, *order = received(driver)
+        name = name_sent.decode()
         try:
             if code:
                 functions[name] = loaded(code)
@@ -65,7 +65,7 @@ def answers(
     `places`: the executor for each order; None: any. An order whose executor has no task goes to
     any. Raises Failed if an order fails, and EOFError or OSError if a task is lost.
     """
-    found, failed = dict[int, bytes](), None
+    replies, failed = dict[int, bytes](), None
     waiting, made = _by_place(residents, places), cache(code)
     with selectors.DefaultSelector() as busy:
 
@@ -77,28 +77,28 @@ def answers(
             give(task, name, made, orders[number])
             busy.register(task.there, selectors.EVENT_READ, (task, number))
 
-        for one in residents:
-            next_one(one)
+        for resident in residents:
+            next_one(resident)
         while busy.get_map():  # also once one has failed: none may write on behind its back
             for key, _ in busy.select():
                 task, number = key.data
-                how, found[number] = received(task.there)
+                how, replies[number] = received(task.there)
                 busy.unregister(task.there)
                 if how != _DONE:
-                    failed = failed or Failed(found[number].decode())
+                    failed = failed or Failed(replies[number].decode())
                     waiting.clear()
                 next_one(task)
     if failed is not None:
         raise failed
-    return [found[number] for number in range(len(orders))]
+    return [replies[number] for number in range(len(orders))]
 
 
 def _by_place(
     residents: Sequence[Resident], places: Sequence[str | None]
 ) -> dict[str | None, deque[int]]:
     """Place -> the numbers of its orders."""
-    there = {one.who.location for one in residents}
-    found = defaultdict[str | None, deque[int]](deque)
+    there = {resident.who.location for resident in residents}
+    numbers = defaultdict[str | None, deque[int]](deque)
     for number, place in enumerate(places):
-        found[place if place in there else None].append(number)
-    return found
+        numbers[place if place in there else None].append(number)
+    return numbers

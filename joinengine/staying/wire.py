@@ -72,17 +72,17 @@ def listening(address: Address) -> socket.socket:
     """A socket that takes calls at an address; port 0: any that is free. Raises OSError."""
     where: Any = address
     if isinstance(address, str):
-        found = socket.socket(socket.AF_UNIX)
+        listener = socket.socket(socket.AF_UNIX)
     else:
         family, _, _, _, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        found.bind(where)
-        found.listen(_MOST_CALLS)
+        listener.bind(where)
+        listener.listen(_MOST_CALLS)
     except OSError:
-        found.close()
+        listener.close()
         raise
-    return found
+    return listener
 
 
 def connected(address: Address, within_s: float) -> socket.socket:
@@ -91,17 +91,17 @@ def connected(address: Address, within_s: float) -> socket.socket:
     Raises OSError.
     """
     if not isinstance(address, str):
-        found = socket.create_connection(address, within_s)
-        make_lively(found)
-        return found
-    found = socket.socket(socket.AF_UNIX)
-    found.settimeout(within_s)
+        connection = socket.create_connection(address, within_s)
+        make_lively(connection)
+        return connection
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(within_s)
     try:
-        found.connect(address)
+        connection.connect(address)
     except OSError:
-        found.close()
+        connection.close()
         raise
-    return found
+    return connection
 
 
 def make_lively(there: socket.socket) -> None:

@@ -201,13 +201,13 @@ def behind(durable: Storage) -> Behind:
     """
     folder = hashlib.sha1(durable.folder.encode()).hexdigest()[:16]
     near = LocalStorage(f"{file_cache().folder}-pending/{folder}")
-    found, process = Behind(durable, near, _threads(os.getpid())), os.getpid()
+    storage, process = Behind(durable, near, _threads(os.getpid())), os.getpid()
     if (process, folder) not in _taken_up:
         _taken_up.add((process, folder))
         near.make(PRIVATE)
         for name in near.names():
-            found.uploads.add(found, name)
-    return found
+            storage.uploads.add(storage, name)
+    return storage
 
 
 #: The processes and folders for which files were looked for that others have left.

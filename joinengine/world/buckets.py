@@ -52,17 +52,17 @@ def asking(verb: str, url: str) -> Iterator[None]:
 
 def refusal(verb: str, url: str, error: Exception) -> Exception:
     """The error of the engine for one of the library; `verb`: what was asked of the store."""
-    bucket, told = root_of(url)[0], str(error)
-    if _lacks_bucket(told):
+    bucket, reason = root_of(url)[0], str(error)
+    if _lacks_bucket(reason):
         return InvalidRequest(
             f"bucket {bucket} does not exist; create it, or correct the name (URL {url})"
         )
-    if "Account must be specified" in told:
+    if "Account must be specified" in reason:
         return InvalidRequest(
             f"{bucket} names no account of Azure; write abfss://container@account.dfs.core.windows"
             ".net/folder, or set AZURE_STORAGE_ACCOUNT_NAME for the driver and the executors"
         )
-    if "169.254.169.254" in told or "metadata.google" in told:
+    if "169.254.169.254" in reason or "metadata.google" in reason:
         return InvalidRequest(
             f"no credentials for {bucket}; set them in the environment of the driver and of the "
             "executors (for S3 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION), or run on "
@@ -74,22 +74,22 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
             "write, list and delete in this bucket"
         )
     return StoreUnreachable(
-        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(told)}); nothing "
+        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(reason)}); nothing "
         "is lost: start the query again when the store answers"
     )
 
 
-def _lacks_bucket(told: str) -> bool:
-    return "NoSuchBucket" in told or "ContainerNotFound" in told
+def _lacks_bucket(reason: str) -> bool:
+    return "NoSuchBucket" in reason or "ContainerNotFound" in reason
 
 
-def _reason(told: str) -> str:
+def _reason(text: str) -> str:
     """The part of an error of the library that a reader understands.
 
     >>> _reason("Generic S3 error: Error performing PUT http://h/b/x in 3s - HTTP error: sending")
     'HTTP error: sending'
     """
-    first = told.partition("\n")[0]
+    first = text.partition("\n")[0]
     return first.rpartition(" - ")[2].partition("<")[0].strip(" :")
 
 
@@ -164,8 +164,8 @@ def files_below(place: str) -> Iterator[tuple[str, int, int, float]]:
         if at is not None:
             yield at
         for some in library().list(store_of(bucket, os.getpid()), prefix=f"{key}/".lstrip("/")):
-            for one in some:
-                yield _facts(bucket, one)
+            for entry in some:
+                yield _facts(bucket, entry)
 
 
 def file_at(url: str) -> tuple[str, int, int, float] | None:
@@ -182,10 +182,10 @@ def file_at(url: str) -> tuple[str, int, int, float] | None:
 
 def reader_of(url: str) -> Any:
     """A file to read from, which asks for the ranges that are read. Raises FileNotFoundError."""
-    found = file_at(url)
-    if found is None:
+    file = file_at(url)
+    if file is None:
         raise FileNotFoundError(url)
-    return pa.PythonFile(_Ranges(url, found[1]), "r")
+    return pa.PythonFile(_Ranges(url, file[1]), "r")
 
 
 class _Ranges(io.RawIOBase):
@@ -220,12 +220,14 @@ class _Ranges(io.RawIOBase):
             return b""
         bucket, key = root_of(self._url)
         with asking("read", self._url):
-            found = library().get_range(store_of(bucket, os.getpid()), key, start=self._at, end=end)
+            content = library().get_range(
+                store_of(bucket, os.getpid()), key, start=self._at, end=end
+            )
         self._at = end
-        return bytes(found)
+        return bytes(content)
 
 
-def _facts(bucket: str, found: Any) -> tuple[str, int, int, float]:
-    modified = found["last_modified"]
+def _facts(bucket: str, entry: Any) -> tuple[str, int, int, float]:
+    modified = entry["last_modified"]
     seconds = modified.timestamp()
-    return f"{bucket}/{found['path']}", found["size"], round(seconds * 1e9), seconds
+    return f"{bucket}/{entry['path']}", entry["size"], round(seconds * 1e9), seconds

@@ -70,12 +70,12 @@ class FileCache:
         if draft.path is not None:
             self.keep(draft.path, url, cache_bytes)
 
-    def keep(self, found: str, url: str, cache_bytes: int) -> None:
+    def keep(self, draft: str, url: str, cache_bytes: int) -> None:
         """Make a file of this disk the copy of one; those used longest ago go, above the bytes."""
         path = self._path(url)
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            os.replace(found, path)
+            os.replace(draft, path)
         except OSError as error:
             _warn_full(self.folder, error.strerror or str(error))
             return
@@ -97,17 +97,17 @@ class FileCache:
 
     def _thin(self, cache_bytes: int) -> None:
         """Remove the copies that were used longest ago, until the others fit."""
-        found = list[tuple[float, int, str]]()
+        files = list[tuple[float, int, str]]()
         for below, _, names in os.walk(self.folder):
             for name in names:
                 with suppress(FileNotFoundError):
                     path = os.path.join(below, name)
                     facts = os.stat(path)
-                    found.append((facts.st_mtime, facts.st_size, path))
-        over = sum(size for _, size, _ in found) - cache_bytes
+                    files.append((facts.st_mtime, facts.st_size, path))
+        over = sum(size for _, size, _ in files) - cache_bytes
         free = shutil.disk_usage(self.folder).free
         over = max(over, RESERVE_BYTES - free)
-        for _, size, path in sorted(found):
+        for _, size, path in sorted(files):
             if over <= 0:
                 return
             if not os.path.basename(path).startswith("."):  # drafts are being written
@@ -136,8 +136,8 @@ class Draft(io.RawIOBase):
 
     @override
     def tell(self) -> int:
-        found: int = self._file.tell()
-        return found
+        place: int = self._file.tell()
+        return place
 
     @override
     def write(self, data: Any) -> int:

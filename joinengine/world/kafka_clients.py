@@ -157,7 +157,7 @@ class Heard:
     def worst(self, otherwise: Any) -> Any:
         """The error that says most; `otherwise`: what the call itself has raised."""
         known = ("_AUTHENTICATION", "_SSL")
-        named = [one for one in self.errors if one.name() in known]
+        named = [error for error in self.errors if error.name() in known]
         return (named or self.errors or [otherwise])[-1]
 
 
@@ -172,18 +172,18 @@ def check_reachable(
     kafka, heard = library(), Heard()
     try:
         admin = kafka.admin.AdminClient({**client_config(servers, options), "error_cb": heard})
-        found = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}
-        if not found:
+        by_topic = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}
+        if not by_topic:
             admin.list_topics(timeout=PATIENCE_S)
     except (kafka.KafkaException, ValueError, TypeError) as error:
         _hear(locals().get("admin"))
         raise InvalidRequest(str(told(heard.worst(error), servers, options))) from None
     counts = dict[str, int]()
-    for name, topics_found in found.items():
-        one = topics_found[name]
-        if one.error is not None:
-            raise told(one.error, servers, options, name)
-        counts[name] = len(one.partitions)
+    for name, topics_found in by_topic.items():
+        topic = topics_found[name]
+        if topic.error is not None:
+            raise told(topic.error, servers, options, name)
+        counts[name] = len(topic.partitions)
     return counts
 
 

@@ -141,8 +141,10 @@ class LocalStorage(Storage):
     @override
     def entries(self) -> list[Entry]:
         try:
-            with os.scandir(self.folder) as found:
-                return [Entry(one.name, one.is_dir()) for one in found if one.name[0] != "."]
+            with os.scandir(self.folder) as listing:
+                return [
+                    Entry(entry.name, entry.is_dir()) for entry in listing if entry.name[0] != "."
+                ]
         except (FileNotFoundError, NotADirectoryError):
             return []
 

@@ -64,7 +64,7 @@ class MemoryStorage(Storage):
 
     @override
     def names(self) -> list[str]:
-        return [one.name for one in self.entries()]
+        return [entry.name for entry in self.entries()]
 
     @override
     def exists(self, name: str) -> bool:
@@ -98,7 +98,9 @@ class MemoryStorage(Storage):
 
     @override
     def delete_folder(self, name: str) -> None:
-        for path in [one for one in self.files if one.startswith(f"{self._path(name)}/")]:
+        for path in [
+            path_below for path_below in self.files if path_below.startswith(f"{self._path(name)}/")
+        ]:
             del self.files[path]
 
     @override

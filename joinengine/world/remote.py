@@ -88,15 +88,15 @@ class RemoteStorage(Storage):
     def entries(self) -> list[Entry]:
         """One request for a thousand names."""
         with asking("list", self.folder):
-            found = library().list_with_delimiter(self._store, f"{self._key()}/")
-        folders = [Entry(_last(path), True) for path in found["common_prefixes"]]
-        files = [Entry(_last(one["path"]), False) for one in found["objects"]]
-        return [one for one in folders + files if one.name[0] != "."]
+            listing = library().list_with_delimiter(self._store, f"{self._key()}/")
+        folders = [Entry(_last(path), True) for path in listing["common_prefixes"]]
+        files = [Entry(_last(facts["path"]), False) for facts in listing["objects"]]
+        return [entry for entry in folders + files if entry.name[0] != "."]
 
     @override
     def names(self) -> list[str]:
         """One request for a thousand."""
-        return [one.name for one in self.entries()]
+        return [entry.name for entry in self.entries()]
 
     @override
     def exists(self, name: str) -> bool:
@@ -165,7 +165,7 @@ class RemoteStorage(Storage):
     def delete_folder(self, name: str) -> None:
         with asking("delete", self._url(name)):
             for some in library().list(self._store, prefix=f"{self._key(name)}/"):
-                self._remove([one["path"] for one in some])
+                self._remove([facts["path"] for facts in some])
 
     def _remove(self, keys: list[str]) -> None:
         try:
@@ -194,8 +194,8 @@ class RemoteStorage(Storage):
     @override
     def map(self, name: str) -> pa.Buffer:
         """From the cache; else it is read, and kept if files of this storage are."""
-        here, url = self._cache, self._url(name)
-        path = here.find(url) if self.cache_bytes else None
+        cache, url = self._cache, self._url(name)
+        path = cache.find(url) if self.cache_bytes else None
         if path is not None:
             return pa.memory_map(path).read_buffer()
         content = self._fetched(name)
@@ -203,11 +203,11 @@ class RemoteStorage(Storage):
         self.fetched.size_bytes += content.size
         if not (self.cache_bytes and content.size):
             return content
-        draft = here.draft()
+        draft = cache.draft()
         try:
             draft.write(content)
             kept = draft.content()
-            here.adopt(draft, url, self.cache_bytes)
+            cache.adopt(draft, url, self.cache_bytes)
         finally:
             draft.drop()
         return kept
@@ -224,12 +224,12 @@ class RemoteStorage(Storage):
     @override
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Ranges that lie close together are one request; they are not kept."""
-        starts, ends = ([one[i] for one in ranges] for i in (0, 1))
+        starts, ends = ([span[i] for span in ranges] for i in (0, 1))
         with asking("read", self._url(name)):
             parts = library().get_ranges(self._store, self._key(name), starts=starts, ends=ends)
-        found = [pa.py_buffer(part) for part in parts]
-        self.fetched.size_bytes += sum(one.size for one in found)
-        return found
+        buffers = [pa.py_buffer(part) for part in parts]
+        self.fetched.size_bytes += sum(buffer.size for buffer in buffers)
+        return buffers
 
     @override
     def forget(self, name: str) -> bool:
@@ -244,8 +244,8 @@ class RemoteStorage(Storage):
         """A whole file; a large one by requests of a bounded size, side by side."""
         with asking("read", self._url(name)):
             key, first = self._key(name), {"range": (0, _PART_BYTES)}
-            found = library().get(self._store, key, options=first)
-            size, head = found.meta["size"], found.bytes()
+            answer = library().get(self._store, key, options=first)
+            size, head = answer.meta["size"], answer.bytes()
             if size <= _PART_BYTES:
                 return pa.py_buffer(head)
             starts = list(range(_PART_BYTES, size, _PART_BYTES))

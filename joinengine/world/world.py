@@ -90,10 +90,10 @@ class Machine(World):
         self, folder: str, *, fsync: bool = False, cache_bytes: int = 0, is_behind: bool = False
     ) -> Storage:
         if is_url(folder):
-            found: Storage = RemoteStorage(folder, cache_bytes)
+            storage: Storage = RemoteStorage(folder, cache_bytes)
         else:
-            found = LocalStorage(folder, fsync=fsync)
-        return behind(found) if is_behind else found
+            storage = LocalStorage(folder, fsync=fsync)
+        return behind(storage) if is_behind else storage
 
 
 #: The world of every process that is not a test.
