@@ -150,7 +150,9 @@ class BoundReader:
         sums = [least.plus(most, -1)]
         if size is not low:
             sums.append(Sum({}).plus(least, -1).plus(most, -1))
-        is_difference = not (least.terms and most.terms)
+        is_difference = _is_plain(size if least.terms else high) and not (
+            least.terms and most.terms
+        )
         found = [self._bound(one, strict=strict, is_difference=is_difference) for one in sums]
         return tuple(one for one in found if one is not None) if None not in found else ()
 
@@ -173,6 +175,11 @@ class BoundReader:
             # The least distance above it, or the greatest below: both as `found` + unit <= 0.
             constant = math.floor(constant / unit) * unit + unit
         return Bound(left, right, -constant if more > 0 else constant, more > 0, found.has_interval)
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether an expression is the difference of two columns, and of nothing else."""
+    return len([*node.find_all(exp.Column)]) == len(PAIR) and node.find(exp.Literal) is None
 
 
 def _distance(

@@ -257,12 +257,17 @@ class Conditions:
             one
             for one in self.distances.values()
             if one is not window and len(one.left) == len(one.right) == 1
-            if one.is_closed or not (keyed or pa.types.is_floating(self.sides[0].kind(one.left)))
+            if one.is_closed or not (keyed or self._has_floats(one))
         ]
         closed = [one for one in found if one.is_closed]
         if not found and not keyed and isinstance(window, Distance):
             return window if len(window.left) == len(window.right) == 1 else None
         return [*closed, *found, None][0]
+
+    def _has_floats(self, distance: Distance) -> bool:
+        """Whether a column of a distance has floats: in a band NaN matches nothing."""
+        columns = zip(self.sides, (distance.left, distance.right), strict=True)
+        return any(pa.types.is_floating(side.kind(named)) for side, named in columns)
 
     def _on(self, chosen: Distance | None, window: Window | Distance | None) -> Any:
         equal = self._equal()

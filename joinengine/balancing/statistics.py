@@ -266,7 +266,7 @@ def summarise(
         hashes,
         arrived,
         held,
-        np.maximum(at_homes - reported, 0).sum(axis=0),
+        np.maximum(at_homes - reported, 0).sum(axis=0).astype(float),
         stored.astype(float),
         state.astype(float),
         tasks,

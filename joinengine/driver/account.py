@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
+from joinengine.operators.accounts import in_words
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.fence import check_markers
@@ -132,14 +133,16 @@ def _differences(
     if len(found["joins"]) != len(wanted["joins"]):
         yield "number of operators", len(found["joins"]), len(wanted["joins"])
     for number, (was, asked) in enumerate(zip(found["joins"], wanted["joins"], strict=False)):
-        for key, value in asked.items():
-            if was.get(key) != value:
-                yield f"{key} of operator {number}", was.get(key), value
+        # Keys of other types follow from another condition, which says more.
+        for key in sorted(asked, key="key_schema".__eq__):
+            if was.get(key) != asked[key]:
+                before, after = (in_words(key, value) for value in (was.get(key), asked[key]))
+                yield f"{key} of operator {number}", before, after
     if found["sources"] != wanted["sources"]:
         yield "sources", found["sources"], wanted["sources"]
 
 
 def account_of(query: QuerySpec) -> dict[str, Any]:
     """The account of a query: plain values that must agree if a checkpoint is to be continued."""
-    operators = [dict(one.account()) for one in query.operators]
+    operators = [dict(operator.account()) for operator in query.operators]
     return {"joins": operators, "sources": list(query.sources)}

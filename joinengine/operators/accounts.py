@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from ast import literal_eval
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,30 @@ if TYPE_CHECKING:
     from joinengine.operators.base import Operator
     from joinengine.operators.join.join_operator import Join
 
+#: A column of results as accounts name it.
+_SHOWN = re.compile(r"""OutputColumn\(name=(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+
 
 def key_schema(fields: Sequence[pa.Field]) -> str:
     """Key columns, in the types that their hashes are of, as text."""
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
+
+
+def in_words(name: str, value: Any) -> object:
+    """What an account has under `name`, for a user to read; where it is plain, as it stands.
+
+    >>> in_words("select", ["OutputColumn(name='k', ..)"]), in_words("select", None)
+    ('k', 'all columns')
+    >>> in_words("key_schema", key_schema([pa.field("k", pa.int64())])), in_words("how", "inner")
+    ('k: int64', 'inner')
+    """
+    if name == "key_schema" and value is not None:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
+        return ", ".join(f"{field.name}: {field.type}" for field in schema)
+    if name == "select":
+        shown = (_SHOWN.match(column) for column in value or ())
+        return ", ".join(literal_eval(match["name"]) for match in shown if match) or "all columns"
+    return value
 
 
 def join_account(operator: Join | AsOfJoin) -> dict[str, Any]:

@@ -269,7 +269,11 @@ def _summed(name: str, left: Number, right: Number) -> Number:
 
 def _absolute(one: Number) -> Number:
     most, inner = max(-one.low, one.high), one.compute
-    if one.kind not in (_DOUBLE, _WHOLE) or (one.kind == _WHOLE and most > (one.most or 0)):
+    if (
+        one.is_constant
+        or one.kind not in (_DOUBLE, _WHOLE)
+        or (one.kind == _WHOLE and most > (one.most or 0))
+    ):
         raise _NotPlain
     return Number(one.kind, 0, most, one.most, lambda values: np.abs(inner(values)))
 

@@ -12,9 +12,11 @@ import re
 _TEXT = r"""(?:\b[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')"""
 #: Begins the pattern of GLOB where it stands for Spark's RLIKE, whose precedence it has.
 MATCH = "\x02"
+#: Names in quotes, and comments: what is in them is left as it is.
+_LEFT_ALONE = r""""(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _TOKENS = re.compile(
-    rf"""\b(?:rlike|regexp)\s+(?P<match>{_TEXT}(?:\s*{_TEXT})*)"""
-    rf"""|(?P<dialect>\b[eE]')|(?P<text>{_TEXT}(?:\s*{_TEXT})*)|(?P<open>')|"(?:[^"]|"")*\""""
+    rf"""{_LEFT_ALONE}|\b(?:rlike|regexp)\s+(?P<match>{_TEXT}(?:\s*{_TEXT})*)"""
+    rf"""|(?P<dialect>\b[eE]')|(?P<text>{_TEXT}(?:\s*{_TEXT})*)|(?P<open>')"""
     r"""|\b(?P<side>left|right)\s*\.|(?P<same><=>)""",
     re.IGNORECASE | re.DOTALL,
 )

@@ -148,7 +148,7 @@ class RunFile:
     """The content of a run file; pages are opened when they are asked for."""
 
     def __init__(self, format_read: bytes, written: Mapping[int, pa.Buffer] | None) -> None:
-        """`format_read`: the format; `written`: the streams of pages by their numbers; None: unknown."""
+        """`format_read` of the file; `written`: its streams of pages by number; None: unknown."""
         self.format, self._written = format_read, written
         self._pages: dict[int, tuple[Page, list[int]]] = {}
 

@@ -29,7 +29,7 @@ from joinengine.layouts import LAYOUTS, Hash
 from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
-from joinengine.model.windows import INT_MAX, INT_MIN
+from joinengine.model.windows import INT_MAX, INT_MIN, within
 from joinengine.routing.base_functions import BASES
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, RIGHT, LocalQuery, two_way
@@ -139,6 +139,20 @@ def fed_and_expected():
     """The same for every layout."""
     fed = batches(3, n=8, most=60)
     return fed, pairs(fed, in_band(-2, 1))
+
+
+@pytest.mark.parametrize("layout", EACH_ROUTER)
+@pytest.mark.parametrize(("how", "rows"), [("inner", 0), ("full", 9), ("left_anti", 4)])
+def test_no_pair_is_in_a_band_that_holds_no_whole_number(layout, how, rows, tmp_path):
+    """Such a tuple probes no cell at all."""
+    near = within("lt", "rt", lower="0 s", upper="1 s", delay="1 s")
+    plan = two_way(near, 3, band("lk", "rk", lower=0.2, upper=0.8), how=how)
+    query = LocalQuery(tmp_path, plan, layout, choice=CHOICES[layout])
+    for batch in range(2):
+        query.run_tuples(batch, [(1, batch, 0), (2, batch, 0)], [(1, 2, 0), (2, 3, 0)][batch:])
+    query.run_tuples(2, [], [(5, 5, 0), (6, 6, 0)])
+    query.finish(3)
+    assert query.output().total() == rows
 
 
 @pytest.mark.parametrize("layout", EACH_ROUTER)

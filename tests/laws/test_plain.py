@@ -166,6 +166,8 @@ def row(side, **values):
         ("lt + rt > 0", {"t": 127}, None),
         ("lb * 3 > rb", {"b": 1 << 62}, None),
         ("abs(lt) > 1", {"t": -128}, None),
+        ("lt <= abs(0) + 127", {}, None),
+        ("lb <= abs(-1)", {}, None),
         ("lb < 2.5", {}, None),
         ("lb between 1 and rd", {}, None),
         ("ld < 0.1234567890123456789", {}, None),

@@ -7,9 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from joinengine import equi
 from joinengine.driver.account import account_of, check_types, kept_columns
 from joinengine.driver.account import claim as examine
 from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.model.keys import Side
+from joinengine.model.query import OutputColumn
+from joinengine.operators.accounts import in_words, key_schema
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifests import name_of
@@ -68,6 +72,26 @@ def test_more_columns_are_taken_in_only_over_the_query_as_it_was(checkpoint):
     assert claim(checkpoint, account_of(more), {0: "more"}, account_of(query)) == first
     assert kept_columns(checkpoint, query.sources) == {0: "more"}
     assert claim(checkpoint, account_of(more), {0: "more"}) == first
+
+
+def test_another_query_is_told_in_words(checkpoint):
+    """Neither Python's objects nor bytes, and first what the user has written."""
+    query = two_way(None, 3)
+    (join,) = query.operators
+    shown = replace(query, operators=(replace(join, is_selected=True),))
+    claim(checkpoint, account_of(two_way(None, 3)))
+    told = "select of operator 0 is all columns, and this query has lk, lv, lt, rk, rv, rt; use"
+    with pytest.raises(CheckpointMismatch, match=told):
+        claim(checkpoint, account_of(shown))
+    assert in_words("select", [str(OutputColumn("it's", Side.LEFT, "lk"))]) == "it's"
+    other = two_way(None, 3, on=equi("lv", "rv"))
+    with pytest.raises(CheckpointMismatch, match="its on of operator 0 is "):
+        claim(checkpoint, account_of(other))
+    account = account_of(two_way(None, 3))
+    wide = account["joins"][0] | {"key_schema": key_schema([pa.field("lk", pa.string())])}
+    told = "is lk: int64, and this query has lk: string; use"
+    with pytest.raises(CheckpointMismatch, match=told):
+        claim(checkpoint, account | {"joins": [wide]})
 
 
 def test_keys_keep_their_type_and_payload_need_not():

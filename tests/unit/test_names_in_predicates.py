@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -29,6 +31,28 @@ MEANT = {
 @pytest.mark.parametrize("text", MEANT)
 def test_what_a_name_means(text):
     assert compile_predicate(text, (LEFT, RIGHT), "where").columns == (MEANT[text],)
+
+
+QUOTED = pa.schema([(name, pa.int64()) for name in ("user's", '5"', "left.x", "a<=>b", "--")])
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "constants"),
+    [
+        (r"`user's` > 0 and s = 'a\\b' and `user's` < 5", ["user's", "s"], [r"'a\b'"]),
+        (r"""`5"` > 0 and s = 'a\\b' and `5"` < 5""", ['5"', "s"], [r"'a\b'"]),
+        (r"/* it's */ s = 'a\\b' /* it's */", ["s"], [r"'a\b'"]),
+        ("s = 'x' -- it's\n and `--` > 0", ["s", "--"], ["'x'"]),
+        ("s = '--' and s = '/*' and `--` > 0", ["s", "--"], ["'--'", "'/*'"]),
+        ("`left.x` > 0 and `a<=>b` <=> 1", ["left.x", "a<=>b"], []),
+    ],
+)
+def test_what_is_in_quoted_names_and_comments_is_no_text(text, columns, constants):
+    """A quote there begins no constant, and left is no side."""
+    schema = pa.schema([*QUOTED, pa.field("s", pa.string())])
+    found = compile_predicate(text, (schema, pa.schema([])), "where")
+    assert [name for _, name in found.columns] == columns
+    assert re.findall(r"'[^']*'", found.sql) == constants
 
 
 REFUSED = {

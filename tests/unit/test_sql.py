@@ -18,6 +18,7 @@ from joinengine import (
     windows,
     within,
 )
+from joinengine.model.conditions import Band
 from tests.sqls import BOTH, HOUR, LATE, NEAR, ZERO, S, join, keyed, near, plan_of, select
 
 F, W, T = S["f"], S["w"], S["t"]
@@ -312,6 +313,33 @@ PLANS = {
         ),
     ),
 }
+
+
+#: Comparisons of floats, and of floats with integers, that mean something else as a band.
+NO_BANDS = [
+    "f.x - w.y + 0.1 between 0 and 0.3",
+    "0.1 + (f.x - w.y) <= 0.3 and f.x - w.y >= -9",
+    "f.x - (w.y - 0.1) <= 0.3 and f.x - w.y + 0.1 >= 0",
+    "f.x + 0.1 - w.y - 0.1 between 0 and 0.3",
+    "f.x + f.x - w.y - f.x between 0 and 0.3",
+    "abs(f.x - w.y + 0.1) <= 0.3",
+    "f.id - w.y >= 0",
+    "w.y - f.id >= 0",
+    "f.x - w.wid >= 0",
+]
+
+
+@pytest.mark.parametrize("condition", NO_BANDS)
+def test_a_comparison_that_rounds_or_orders_otherwise_is_no_band(condition):
+    """Sums with a further number round twice; NaN is the greatest number, and in no band."""
+    (join,) = sql(f"select id, wid from f join w on {condition}", S, instances=4).query().operators
+    assert not isinstance(join.condition, Band)
+
+
+@pytest.mark.parametrize("condition", ["f.x - w.y between 0 and 0.3", "abs(-w.y + f.x) <= 0.3"])
+def test_a_difference_of_floats_is_a_band(condition):
+    (join,) = sql(f"select id, wid from f join w on {condition}", S, instances=4).query().operators
+    assert isinstance(join.condition, Band)
 
 
 @pytest.mark.parametrize(("text", "python"), PLANS.values(), ids=PLANS)

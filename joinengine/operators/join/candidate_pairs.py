@@ -84,7 +84,8 @@ class Prober:
         sheets = sheets_of(self._in_reach(side, arrived, state))
         keying = self._spec.keying
         cells = None if keying.is_plain else keying.probed(side, arrived.columns)
-        joint = cells is not None and self._spec.max_pairs is None and are_distinct(cells)
+        joint = cells is not None and len(cells) > 1 and are_distinct(cells)
+        joint = joint and self._spec.max_pairs is None
         for version, number in enumerate(self._task.stored.versions):
             stored = [sheet for sheet in sheets if sheet.version == number]
             flags = [probe_flag(version * keying.probes + place) for place in range(keying.probes)]
