@@ -45,18 +45,18 @@ class CompactingSink(ParquetSink):
         """Show stretches that are complete, or all that is there; what is still held back."""
         while held:
             start, through = held[0][0], held[-1][0]
-            found = showings.find(checkpoint, start)
-            if found is None:
+            showing = showings.find(checkpoint, start)
+            if showing is None:
                 nothing = not any(files for _, files in held)
                 if through - start + 1 < self.every and (nothing or not whole):
                     return held
                 staged = [stored for _, files in held for stored in files]
-                told = generation, self.cutting, self.fsync
-                merged = together(staged, self.staging, *told, self.merge)
+                terms = generation, self.cutting, self.fsync
+                merged = together(staged, self.staging, *terms, self.merge)
                 names = [stored.name for stored in merged]
-                found = showings.create(checkpoint, start, through, names)
-            self._show(found)
-            held = found.rest(held)
+                showing = showings.create(checkpoint, start, through, names)
+            self._show(showing)
+            held = showing.rest(held)
         return ()
 
     def _show(self, showing: Showing) -> None:

@@ -102,10 +102,10 @@ class DeltaTarget(TableTarget):
                     storage_options=_options(self.place),
                 )
             check_table(self.place, self.schema, self.partition_by, exact=True)
-        found = self.identity()
-        assert found is not None, self.place
-        self._identity = self._identity or found
-        return found
+        identity = self.identity()
+        assert identity is not None, self.place
+        self._identity = self._identity or identity
+        return identity
 
     @override
     def open(self, generation: int) -> None:
@@ -116,8 +116,8 @@ class DeltaTarget(TableTarget):
     def token(self) -> int:
         """Read with a handle that knows the newest entry of the log."""
         self._refresh()
-        found = None if self._table is None else str(self._table.metadata().id)
-        check_same(self.name, self._identity, found)
+        identity = None if self._table is None else str(self._table.metadata().id)
+        check_same(self.name, self._identity, identity)
         with _asking(self.place):
             version = self._table.transaction_version(self.query)
         return NOTHING if version is None else int(version)
@@ -125,12 +125,12 @@ class DeltaTarget(TableTarget):
     @override
     def commit(self, batches: Held) -> None:
         delta, table, newest = library(), self._table, batches[-1][0]
-        required = [one.name for one in table.schema().fields if not one.nullable]
+        required = [field.name for field in table.schema().fields if not field.nullable]
         actions = list[Any]()
         for name, stored in shown(self, batches):
-            told = statistics(footer(self.files, name, stored.size_bytes), self.schema)
-            _check_required(self.name, required, told)
-            actions.append(add_action(name, stored, told, self.schema, self.world.now_s()))
+            facts = statistics(footer(self.files, name, stored.size_bytes), self.schema)
+            _check_required(self.name, required, facts)
+            actions.append(add_action(name, stored, facts, self.schema, self.world.now_s()))
         told_by = {"joinengineQuery": self.query, "joinengineBatch": str(newest)}
         transaction = delta.Transaction(app_id=self.query, version=newest)
         properties = delta.CommitProperties(told_by, app_transactions=[transaction])
@@ -199,29 +199,29 @@ def check_table(
     Raises InvalidRequest if the results do not fit the table.
     """
     asked = check_partitions(schema, partition_by, exact=exact)
-    ours = {one.name: one for one in _delta_schema(schema).fields}
+    ours = {field.name: field for field in _delta_schema(schema).fields}
     table = loaded(place, InvalidRequest)
-    found = asked if table is None else tuple(table.metadata().partition_columns)
+    partitions = asked if table is None else tuple(table.metadata().partition_columns)
     if table is None:
         _check_others(place)
     else:
         _check_features(place, table)
-        columns = {one.name: (one.type, not one.nullable) for one in table.schema().fields}
-        check_columns("delta", place, {name: one.type for name, one in ours.items()}, columns)
-        if asked and asked != found:
-            by = f"by {', '.join(found)}" if found else "by no column"
+        columns = {field.name: (field.type, not field.nullable) for field in table.schema().fields}
+        check_columns("delta", place, {name: field.type for name, field in ours.items()}, columns)
+        if asked and asked != partitions:
+            by = f"by {', '.join(partitions)}" if partitions else "by no column"
             raise InvalidRequest(
                 f"partitionBy: the Delta table {place} is partitioned {by}; give the same columns, "
                 "or leave partitionBy out"
             )
-        check_partitions(schema, found, exact=True)
-    for name in found:
+        check_partitions(schema, partitions, exact=True)
+    for name in partitions:
         if pa.types.is_binary(schema.field(name).type):
             raise InvalidRequest(
                 f"partitionBy: {name} is binary, which cannot name a partition of a Delta table; "
                 "cast it to text"
             )
-    return found
+    return partitions
 
 
 def _check_others(place: str) -> None:
@@ -239,12 +239,13 @@ def _delta_schema(schema: pa.Schema) -> Any:
     """The schema of a Delta table with these columns. Raises InvalidRequest for other types."""
     delta = library()
     fields = list[Any]()
-    for one in schema:
+    for field in schema:
         try:
-            fields += delta.Schema.from_arrow(pa.schema([one])).fields
+            fields += delta.Schema.from_arrow(pa.schema([field])).fields
         except Exception:  # the library knows no narrower one
             raise InvalidRequest(
-                f"delta: column {one.name} is {one.type}, which Delta tables do not have; cast it"
+                f"delta: column {field.name} is {field.type}, which Delta tables do not have; "
+                "cast it"
             ) from None
     return delta.Schema(fields)
 
@@ -252,14 +253,14 @@ def _delta_schema(schema: pa.Schema) -> Any:
 def _check_features(place: str, table: Any) -> None:
     """Refuse a table that asks more of its writers than adding files."""
     config, protocol = table.metadata().configuration, table.protocol()
-    asked = [one for one in protocol.writer_features or () if one not in _SERVED]
+    asked = [feature for feature in protocol.writer_features or () if feature not in _SERVED]
     asked += [name for name in config if name.startswith("delta.constraints.")]
     if config.get("delta.columnMapping.mode", "none") != "none":
         asked.append("columnMapping")
     if config.get("delta.enableInCommitTimestamps", "false") == "true":
         asked.append("inCommitTimestamp")
     fields = table.schema().fields
-    asked += [f"{key} of column {one.name}" for one in fields for key in _made(one.metadata)]
+    asked += [f"{key} of column {field.name}" for field in fields for key in _made(field.metadata)]
     if asked:
         raise InvalidRequest(
             f"delta: the table {place} asks of its writers {', '.join(asked)}, which joinengine "
@@ -271,10 +272,10 @@ def _made(metadata: Mapping[str, Any]) -> list[str]:
     return [key for key in metadata if key.startswith(_MADE)]
 
 
-def _check_required(name: str, required: Sequence[str], told: Mapping[str, Any]) -> None:
+def _check_required(name: str, required: Sequence[str], facts: Mapping[str, Any]) -> None:
     """Refuse NULL in a column that must have values."""
     for column in required:
-        if told["nullCount"].get(column, 0):
+        if facts["nullCount"].get(column, 0):
             raise JoinEngineError(
                 f"column {column} of table {name} is NOT NULL, and a result has NULL there; allow "
                 "NULL in the table, and start the query again: nothing is lost"

@@ -57,28 +57,30 @@ def _value(text: str, kind: pa.DataType) -> str:
     return f"{moment.replace(' ', 'T')}.{fraction:0<6}Z"
 
 
-def statistics(found: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
+def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
     """What a reader may rely on: rows, and of each plain column its bounds and its NULLs."""
     least, most = dict[str, Any](), dict[str, Any]()
     nulls = dict[str, int]()
-    for number in range(found.num_columns):
-        name = found.schema.column(number).path
+    for number in range(metadata.num_columns):
+        name = metadata.schema.column(number).path
         if name not in schema.names or pa.types.is_nested(schema.field(name).type):
             continue
-        chunks = [found.row_group(n).column(number).statistics for n in range(found.num_row_groups)]
-        if any(one is None or not one.has_null_count for one in chunks):
+        chunks = [
+            metadata.row_group(n).column(number).statistics for n in range(metadata.num_row_groups)
+        ]
+        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
             continue
-        nulls[name] = sum(one.null_count for one in chunks)
-        bounded = [one for one in chunks if one.has_min_max]
+        nulls[name] = sum(chunk.null_count for chunk in chunks)
+        bounded = [chunk for chunk in chunks if chunk.has_min_max]
         # A chunk without bounds holds NULLs alone, or values that Parquet does not order.
-        if not bounded or any(one.num_values and not one.has_min_max for one in chunks):
+        if not bounded or any(chunk.num_values and not chunk.has_min_max for chunk in chunks):
             continue
-        low = _bound(min(one.min for one in bounded), is_upper=False)
-        high = _bound(max(one.max for one in bounded), is_upper=True)
+        low = _bound(min(chunk.min for chunk in bounded), is_upper=False)
+        high = _bound(max(chunk.max for chunk in bounded), is_upper=True)
         least |= {} if low is None else {name: low}
         most |= {} if high is None else {name: high}
     return {
-        "numRecords": found.num_rows,
+        "numRecords": metadata.num_rows,
         "minValues": least,
         "maxValues": most,
         "nullCount": nulls,
@@ -106,7 +108,7 @@ def _bound(value: Any, *, is_upper: bool) -> Any:
 
 
 def add_action(
-    name: str, stored: StoredFile, told: Mapping[str, Any], schema: pa.Schema, now_s: float
+    name: str, stored: StoredFile, facts: Mapping[str, Any], schema: pa.Schema, now_s: float
 ) -> Any:
     """The entry of the log that adds a file; `told`: its statistics."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 # an extra
@@ -117,7 +119,7 @@ def add_action(
         partition_values=partition_values(stored.name, schema),
         modification_time=int(now_s * 1000),
         data_change=True,
-        stats=_json(told),
+        stats=_json(facts),
     )
 
 
@@ -128,6 +130,6 @@ def _json(value: Any) -> str:
     '{"most":{"price":1.50,"name":"x"}}'
     """
     if isinstance(value, dict):
-        parts = (f"{json.dumps(key)}:{_json(one)}" for key, one in value.items())
+        parts = (f"{json.dumps(key)}:{_json(inner)}" for key, inner in value.items())
         return "{" + ",".join(parts) + "}"
     return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value)

@@ -64,14 +64,14 @@ class DeltaMergeTarget(DeltaTarget):
         """The rows of the table within bounds."""
         within = None
         for name, (low, high) in near.items():
-            here = (pc.field(name) >= pc.scalar(low)) & (pc.field(name) <= pc.scalar(high))
-            within = here if within is None else within & here
+            in_range = (pc.field(name) >= pc.scalar(low)) & (pc.field(name) <= pc.scalar(high))
+            within = in_range if within is None else within & in_range
         return self._table.to_pyarrow_dataset().to_table(self.schema.names, filter=within)
 
     def _merge(self, net: pa.Table, newest: int) -> None:
         delta, names = library(), self.schema.names
         places = [f"c{i}" for i in range(len(names))]
-        told = dict(zip(map(_quoted, names), (f"net.{one}" for one in places), strict=True))
+        updates = dict(zip(map(_quoted, names), (f"net.{place}" for place in places), strict=True))
         # Only for plain equality does the package pass over files by their bounds.
         equals = {key: "is not distinct from" if net[key].null_count else "=" for key in self.keys}
         same = " and ".join(
@@ -87,9 +87,9 @@ class DeltaMergeTarget(DeltaTarget):
             *(net.rename_columns([*places, OP]), same, "net", "kept"),
             commit_properties=properties,
         )
-        merger = merger.when_matched_update(told, f"net.{OP} = '{UPDATE}'")
+        merger = merger.when_matched_update(updates, f"net.{OP} = '{UPDATE}'")
         merger = merger.when_matched_delete(f"net.{OP} = '{DELETE}'")
-        merger = merger.when_not_matched_insert(told, f"net.{OP} = '{INSERT}'")
+        merger = merger.when_not_matched_insert(updates, f"net.{OP} = '{INSERT}'")
         with self._committing(newest):
             merger.execute()
 

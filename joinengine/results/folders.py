@@ -38,22 +38,22 @@ def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) ->
     folder, and if no column is left for the files.
     """
     fields = [require_column(schema, name, "partitionBy", exact=exact) for name in names]
-    found = tuple(str(field.name) for field in fields)
-    for name in found:
+    names = tuple(str(field.name) for field in fields)
+    for name in names:
         kind = schema.field(name).type
-        if found.count(name) > 1:
+        if names.count(name) > 1:
             raise InvalidRequest(f"partitionBy: {name} is given twice; give it once")
         if _text_of(kind) is None:
             raise InvalidRequest(
                 f"partitionBy: {name} is {kind}, which cannot name a folder; cast it to text or a "
                 "number"
             )
-    if len(found) == len(schema.names):
+    if len(names) == len(schema.names):
         raise InvalidRequest(
-            f"partitionBy: {', '.join(found)} are all the columns, so the files would have none; "
+            f"partitionBy: {', '.join(names)} are all the columns, so the files would have none; "
             "leave one out"
         )
-    return found
+    return names
 
 
 def partitioned(
@@ -68,28 +68,28 @@ def partitioned(
     codes: NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
     values = [batch.column(name) for name in names]
     if units:
-        values = [whole_units(one, unit) for one, unit in zip(values, units, strict=True)]
-    columns = [_texts(one, zone, "" if units else NOTHING) for one in values]
+        values = [whole_units(column, unit) for column, unit in zip(values, units, strict=True)]
+    columns = [_texts(column, zone, "" if units else NOTHING) for column in values]
     for numbers, texts in columns:
         _, codes = np.unique(codes * (len(texts) + 1) + numbers, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     left_out = () if units else names
-    labels = [label(*one) for one in zip(names, units, strict=True)] if units else names
-    rest = batch.select([one for one in batch.schema.names if one not in left_out])
+    labels = [label(*pair) for pair in zip(names, units, strict=True)] if units else names
+    rest = batch.select([name for name in batch.schema.names if name not in left_out])
     rest = rest.take(pa.array(order))
     ends = [*starts[1:], batch.num_rows]
-    found = dict[str, list[pa.RecordBatch]]()
+    by_folder = dict[str, list[pa.RecordBatch]]()
     for start, end in zip(starts, ends, strict=True):
         row = order[start]
         folder = "/".join(
             f"{_escaped(name)}={texts[numbers[row]]}"
             for name, (numbers, texts) in zip(labels, columns, strict=True)
         )
-        found.setdefault(folder, []).append(rest.slice(start, end - start))
+        by_folder.setdefault(folder, []).append(rest.slice(start, end - start))
     return [
         (folder, parts[0] if len(parts) == 1 else pa.concat_batches(parts))
-        for folder, parts in found.items()
+        for folder, parts in by_folder.items()
     ]
 
 
@@ -151,7 +151,7 @@ def _moments(values: pa.Array, zone: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _text_of(kind: pa.DataType) -> Callable[[Any], str] | None:

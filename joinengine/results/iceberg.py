@@ -177,10 +177,10 @@ class IcebergTarget(TableTarget):
         table = self._found
         table.metadata.properties["commit.retry.num-retries"] = "0"  # in this handle alone
         transaction = _transaction(table)
-        told = {self._key: str(newest)}
+        properties = {self._key: str(newest)}
         if transaction.table_metadata.name_mapping() is None:  # files have names and no field ids
-            told[_MAPPING] = table.schema().name_mapping.model_dump_json()
-        transaction.set_properties(told)
+            properties[_MAPPING] = table.schema().name_mapping.model_dump_json()
+        transaction.set_properties(properties)
         summary = {"joinengine.query": self.query, "joinengine.batch": str(newest)}
         return transaction, transaction.update_snapshot(snapshot_properties=summary)
 
@@ -202,19 +202,19 @@ class IcebergTarget(TableTarget):
         """What the table notes of a file: its partition, its size and its statistics."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 # an extra
 
-        found = parquet_file_to_data_file(table.io, metadata, f"{data_location(table)}/{name}")
+        file = parquet_file_to_data_file(table.io, metadata, f"{data_location(table)}/{name}")
         folders = stored.name.split("/")[1:-1]
         is_null = [folder.partition("=")[2] == NOTHING for folder in folders]
-        values = _partition(table.spec(), found.partition, folders)
+        values = _partition(table.spec(), file.partition, folders)
         if values is None or [value is None for value in values] != is_null:
             raise JoinEngineError(
                 f"iceberg: the partitions of table {self.name} have changed since results were "
                 f"written for batch {stored.name}, or a value cannot name one; give the table its "
                 "former partitioning, and start the query again: nothing is lost"
             )
-        _check_required(self.name, table.schema(), found)
-        found[_PARTITION] = type(found.partition)(*values)
-        return found
+        _check_required(self.name, table.schema(), file)
+        file[_PARTITION] = type(file.partition)(*values)
+        return file
 
 
 def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[PartitionColumn]:
@@ -234,9 +234,11 @@ def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[Partitio
             f"iceberg: the table {name} lies at {location}; joinengine writes to folders and to "
             f"{', '.join(SCHEMES)}"
         )
-    theirs = {one.name: (str(one.field_type), one.required) for one in table.schema().fields}
+    theirs = {
+        field.name: (str(field.field_type), field.required) for field in table.schema().fields
+    }
     check_columns("iceberg", name, _types(schema), theirs)
-    return [_partition_column(name, table, one) for one in table.spec().fields]
+    return [_partition_column(name, table, partition) for partition in table.spec().fields]
 
 
 def _partition_column(name: str, table: Any, part: Any) -> PartitionColumn:
@@ -259,23 +261,23 @@ def _types(schema: pa.Schema) -> dict[str, str]:
     """Column -> its type in Iceberg's words. Raises InvalidRequest for types that it lacks."""
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # noqa: PLC0415 # an extra
 
-    found = dict[str, str]()
-    for one in schema:
+    types = dict[str, str]()
+    for field in schema:
         try:
-            (field_of,) = _pyarrow_to_schema_without_ids(pa.schema([one])).fields
+            (field_of,) = _pyarrow_to_schema_without_ids(pa.schema([field])).fields
         except Exception:  # the library knows no narrower one
             raise InvalidRequest(
-                f"iceberg: column {one.name} is {one.type}, which Iceberg tables do not have; cast "
-                "it"
+                f"iceberg: column {field.name} is {field.type}, which Iceberg tables do not have; "
+                "cast it"
             ) from None
-        found[one.name] = str(field_of.field_type)
-    return found
+        types[field.name] = str(field_of.field_type)
+    return types
 
 
 def data_location(table: Any) -> str:
     """The folder of a table's data files, as the table writes it."""
-    told = table.metadata.properties.get("write.data.path")
-    return str(told or f"{table.location()}/data").rstrip("/")
+    path = table.metadata.properties.get("write.data.path")
+    return str(path or f"{table.location()}/data").rstrip("/")
 
 
 def _folder(location: str) -> str:
@@ -317,16 +319,16 @@ def _partition(spec: Any, measured: Any, folders: Sequence[str]) -> list[Any] | 
     """
     if len(folders) != len(spec.fields):
         return None
-    found, others = list[Any](), iter(measured[n] for n in range(len(measured)))
+    values, others = list[Any](), iter(measured[n] for n in range(len(measured)))
     for part, folder in zip(spec.fields, folders, strict=True):
         name, _, value = folder.partition("=")
         if not _is_bucket(part):
-            found.append(next(others))
+            values.append(next(others))
         elif name.endswith(label("", str(part.transform))):
-            found.append(None if value == NOTHING else int(value))
+            values.append(None if value == NOTHING else int(value))
         else:
             return None
-    return found
+    return values
 
 
 def measuring(metadata: Any) -> Any:
@@ -337,24 +339,26 @@ def measuring(metadata: Any) -> Any:
     from them. All columns may be NULL: the library goes by what a file says of its columns, and we
     by the NULLs that it has (`_check_required`).
     """
-    names = [metadata.schema().find_column_name(one.source_id) for one in metadata.spec().fields]
-    told = {f"write.metadata.metrics.column.{name}": "full" for name in names}
+    names = [
+        metadata.schema().find_column_name(field.source_id) for field in metadata.spec().fields
+    ]
+    full_metrics = {f"write.metadata.metrics.column.{name}": "full" for name in names}
     schema, spec = metadata.schema(), metadata.spec()
-    parts = [one for one in spec.fields if not _is_bucket(one)]
-    fields = tuple(one.model_copy(update={"required": False}) for one in schema.fields)
+    parts = [field for field in spec.fields if not _is_bucket(field)]
+    fields = tuple(field.model_copy(update={"required": False}) for field in schema.fields)
     return metadata.model_copy(
         update={
-            "properties": {**metadata.properties, **told},
+            "properties": {**metadata.properties, **full_metrics},
             "partition_specs": [type(spec)(*parts, spec_id=spec.spec_id)],
             "schemas": [type(schema)(*fields, schema_id=schema.schema_id)],
         }
     )
 
 
-def _check_required(name: str, schema: Any, found: Any) -> None:
+def _check_required(name: str, schema: Any, measured: Any) -> None:
     """Refuse NULL in a column that must have values."""
     for column in schema.fields:
-        if column.required and (found.null_value_counts or {}).get(column.field_id, 0):
+        if column.required and (measured.null_value_counts or {}).get(column.field_id, 0):
             raise JoinEngineError(
                 f"column {column.name} of table {name} is NOT NULL, and a result has NULL there; "
                 "allow NULL in the table, and start the query again: nothing is lost"

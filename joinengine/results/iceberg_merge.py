@@ -115,10 +115,10 @@ class IcebergMergeTarget(IcebergTarget):
                 replaced.append(task.file)
                 _add(files, rest.cast(whole))
         columns = [
-            came[one.name].cast(one.type)
-            if one.name in self.schema.names
-            else pa.nulls(came.num_rows, one.type)
-            for one in whole
+            came[field.name].cast(field.type)
+            if field.name in self.schema.names
+            else pa.nulls(came.num_rows, field.type)
+            for field in whole
         ]
         _add(files, pa.table(columns, schema=whole))
         return replaced, tuple(files.close())
@@ -146,8 +146,8 @@ def _within(near: Bounds) -> Any:
     parts = [expressions.AlwaysTrue()]
     for name, bounds in near.items():
         low, high = (
-            one if isinstance(one, int | str) else one.isoformat()
-            for one in (bound.as_py() for bound in bounds)
+            value if isinstance(value, int | str) else value.isoformat()
+            for value in (bound.as_py() for bound in bounds)
         )
         parts.append(expressions.GreaterThanOrEqual(name, low))
         parts.append(expressions.LessThanOrEqual(name, high))

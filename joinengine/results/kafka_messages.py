@@ -28,8 +28,8 @@ from joinengine.model.errors import InvalidRequest
 
 def _is_text(kind: pa.DataType) -> bool:
     return any(
-        one(kind)
-        for one in (
+        is_kind(kind)
+        for is_kind in (
             *(pa.types.is_string, pa.types.is_large_string),
             *(pa.types.is_binary, pa.types.is_large_binary),
         )
@@ -101,14 +101,14 @@ def chosen_value(schema: pa.Schema) -> Value:
 
 def check_schema(schema: pa.Schema, shape: Shape) -> None:
     """Raise InvalidRequest if rows of a schema cannot become messages of a shape."""
-    found = dict(zip(schema.names, schema.types, strict=True))
+    types = dict(zip(schema.names, schema.types, strict=True))
     if shape.value is Value.COLUMNS:
-        if "value" not in found:
+        if "value" not in types:
             raise InvalidRequest(
                 "value: 'columns' needs a column 'value' of text or bytes, and the results have "
-                f"the columns {', '.join(found)}; give .option('value', 'json')"
+                f"the columns {', '.join(types)}; give .option('value', 'json')"
             )
-        for name, kind in found.items():
+        for name, kind in types.items():
             words, fits = _COLUMNS.get(name, ("", lambda kind: False))
             if not words:
                 raise InvalidRequest(
@@ -119,13 +119,13 @@ def check_schema(schema: pa.Schema, shape: Shape) -> None:
                 raise InvalidRequest(
                     f"value: column {name!r} of a message is {words}, and it is {kind}; cast it"
                 )
-    elif shape.key is not None and shape.key not in found:
+    elif shape.key is not None and shape.key not in types:
         raise InvalidRequest(
-            f"key: the results have no column {shape.key!r}; choose one of {', '.join(found)}"
+            f"key: the results have no column {shape.key!r}; choose one of {', '.join(types)}"
         )
     if shape.value is Value.AVRO:
         avro_schema(schema)
-    if shape.topic is None and (shape.value is not Value.COLUMNS or "topic" not in found):
+    if shape.topic is None and (shape.value is not Value.COLUMNS or "topic" not in types):
         raise InvalidRequest("kafka: topic is missing; give .option('topic', name)")
 
 
@@ -144,8 +144,8 @@ def messages(rows: pa.RecordBatch, shape: Shape) -> Messages:
     """(n,) rows -> n messages, in their order."""
     if shape.value is not Value.COLUMNS:
         keys = None if shape.key is None else _bytes(rows.column(shape.key)).to_pylist()
-        found = _json(rows) if shape.value is Value.JSON else _avro(rows, shape.schema_id)
-        return Messages(found.to_pylist(), keys)
+        values = _json(rows) if shape.value is Value.JSON else _avro(rows, shape.schema_id)
+        return Messages(values.to_pylist(), keys)
     names = rows.schema.names
 
     def column(name: str) -> pa.Array | None:
@@ -154,16 +154,16 @@ def messages(rows: pa.RecordBatch, shape: Shape) -> Messages:
     headers = column("headers") if shape.headers else None
     return Messages(
         _bytes(rows.column("value")).to_pylist(),
-        *(None if (one := column("key")) is None else _bytes(one).to_pylist(),),
-        *(None if shape.topic or (one := column("topic")) is None else one.to_pylist(),),
-        *(None if (one := column("partition")) is None else one.to_pylist(),),
+        *(None if (array := column("key")) is None else _bytes(array).to_pylist(),),
+        *(None if shape.topic or (array := column("topic")) is None else array.to_pylist(),),
+        *(None if (array := column("partition")) is None else array.to_pylist(),),
         None if headers is None else _headers(headers.to_pylist()),
     )
 
 
-def _headers(found: Sequence[Any]) -> list[Any]:
+def _headers(rows: Sequence[Any]) -> list[Any]:
     """As the client takes them: pairs."""
-    return [[tuple(pair.values()) for pair in one] if one else None for one in found]
+    return [[tuple(pair.values()) for pair in row] if row else None for row in rows]
 
 
 def _bytes(column: pa.Array) -> pa.Array:
@@ -186,8 +186,8 @@ def _json(rows: pa.RecordBatch) -> pa.Array:
     database.register("plain_rows", plain)
     try:
         fields = ", ".join(map(_field, rows.schema))
-        found = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
-        return found.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
+        encoded = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
+        return encoded.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
     finally:
         database.unregister("plain_rows")
 

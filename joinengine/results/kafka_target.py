@@ -219,8 +219,8 @@ def check_note(
         )
     tokens = f"joinengine-{query}-tokens"
     kafka = library()
-    found = kafka.admin.AdminClient(broker.config()).list_topics(tokens, timeout=PATIENCE_S)
-    if found.topics[tokens].error is not None:
+    listing = kafka.admin.AdminClient(broker.config()).list_topics(tokens, timeout=PATIENCE_S)
+    if listing.topics[tokens].error is not None:
         raise DamagedState(
             f"topic {tokens}, which says what was delivered, is gone; restore it, or start with a "
             "new checkpointLocation and another topic"
@@ -232,7 +232,7 @@ def cluster_of(broker: Broker) -> str:
     """The id of a cluster, which it keeps for life. Raises as `told` says if nobody answers."""
     kafka = library()
     try:
-        found = kafka.admin.AdminClient(broker.config()).list_topics(timeout=PATIENCE_S)
+        listing = kafka.admin.AdminClient(broker.config()).list_topics(timeout=PATIENCE_S)
     except kafka.KafkaException as error:
         raise broker.told(error) from None
-    return str(found.cluster_id)
+    return str(listing.cluster_id)

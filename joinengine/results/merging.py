@@ -68,17 +68,17 @@ def together(
     If a task fails, nothing of what tasks have written stays: the disk may be full. An object store
     has room, and may be what has failed.
     """
-    tasks, found = list[MergeTask](), list[StoredFile]()
+    tasks, merged = list[MergeTask](), list[StoredFile]()
     for place, pack in packs(files, cutting.target_bytes or TARGET_BYTES):
         if len(pack) == 1:
-            found.append(pack[0])
+            merged.append(pack[0])
         else:
-            told = place, generation, cutting, fsync
-            tasks.append(MergeTask(staging.folder, tuple(pack), *told))
+            terms = place, generation, cutting, fsync
+            tasks.append(MergeTask(staging.folder, tuple(pack), *terms))
     if not tasks:
-        return found
+        return merged
     try:
-        return found + [stored for report in merge(tasks) for stored in report.files]
+        return merged + [stored for report in merge(tasks) for stored in report.files]
     except Exception:
         if not is_url(staging.folder):
             with suppress(Exception):  # the first error is the one to tell

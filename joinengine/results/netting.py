@@ -59,13 +59,13 @@ def net_by_key(
         )
         _check_single(db, by, shown=shown)
         has_some = bool(db.sql("from net limit 1").fetchall())
-        found = there(_near(db, by, schema)) if has_some else schema.empty_table()
-        found = found.select(schema.names)
-        db.register("found", found.rename_columns([*columns.values()]))
+        rows_near = there(_near(db, by, schema)) if has_some else schema.empty_table()
+        rows_near = rows_near.select(schema.names)
+        db.register("found", rows_near.rename_columns([*columns.values()]))
         _check_table(db, by, every, shown=shown)
         both = f"count(*) over (partition by {', '.join(by.values())}) = 2"
-        told = f"case when {both} then '{UPDATE}' when n > 0 then '{INSERT}' else '{DELETE}' end"
-        made = db.sql(f"select {every}, {told} from net qualify n > 0 or not {both}")
+        op = f"case when {both} then '{UPDATE}' when n > 0 then '{INSERT}' else '{DELETE}' end"
+        made = db.sql(f"select {every}, {op} from net qualify n > 0 or not {both}")
         table = made.to_arrow_table().rename_columns([*schema.names, OP])
     return table.cast(schema.append(pa.field(OP, pa.string())))
 
@@ -73,12 +73,12 @@ def net_by_key(
 def others_than(rows: pa.Table, gone: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The rows whose keys are not among those of `gone`; NULL is a key like others."""
     places = [f"k{n}" for n in range(len(keys))]
-    same = " and ".join(f"rows.{one} is not distinct from gone.{one}" for one in places)
+    same = " and ".join(f"rows.{place} is not distinct from gone.{place}" for place in places)
     numbers = pa.array(np.arange(rows.num_rows))
     with duckdb.connect(config={"enable_external_access": "false"}) as db:
         db.execute("set timezone = 'UTC'")
-        told = rows.select(list(keys)).rename_columns(places)
-        db.register("rows", told.append_column("n", numbers))
+        by_place = rows.select(list(keys)).rename_columns(places)
+        db.register("rows", by_place.append_column("n", numbers))
         db.register("gone", gone.select(list(keys)).rename_columns(places))
         left = db.sql(f"select n from rows anti join gone on {same} order by n").to_arrow_table()
     return rows.take(left["n"])
@@ -99,11 +99,11 @@ def _check_single(db: Any, by: Mapping[str, str], *, shown: bool) -> None:
     keys = ", ".join(by.values())
     for sign, what in ((1, "are left of"), (-1, "are taken back of")):
         many = f"sum({sign} * n) filter ({sign} * n > 0)"
-        found = db.sql(
+        doubled = db.sql(
             f"select {keys}, {many} as many from net group by {keys} having many > 1 "
             f"order by many desc limit 1"
         ).fetchall()
-        for *values, count in found:
+        for *values, count in doubled:
             raise KeyConflict(
                 f"{count} rows {what} key {_text(by, values, shown=shown)}; name columns by "
                 f"mergeKeys that no two results share"
@@ -113,7 +113,7 @@ def _check_single(db: Any, by: Mapping[str, str], *, shown: bool) -> None:
 def _check_table(db: Any, by: Mapping[str, str], every: str, *, shown: bool) -> None:
     """Refuse a key whose rows in the table are others than those that the changes suppose."""
     keys = ", ".join(by.values())
-    same = " and ".join(f"net.{one} is not distinct from found.{one}" for one in by.values())
+    same = " and ".join(f"net.{name} is not distinct from found.{name}" for name in by.values())
     gone = f"select {every} from net where n < 0"
     for values in db.sql(f"select {keys} from ({gone} except from found) limit 1").fetchall():
         raise KeyConflict(
@@ -139,13 +139,13 @@ def _check_table(db: Any, by: Mapping[str, str], every: str, *, shown: bool) -> 
 def _text(by: Mapping[str, str], values: Sequence[object], *, shown: bool) -> str:
     if not shown:
         return f"({', '.join(by)})"
-    told = (f"{name} = {value!r}" for name, value in zip(by, values, strict=False))
-    return printed_lines(", ".join(told))
+    pairs = (f"{name} = {value!r}" for name, value in zip(by, values, strict=False))
+    return printed_lines(", ".join(pairs))
 
 
 def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Bounds:
     """Between which values the keys lie that change, where bounds help and none is NULL."""
-    found = dict[str, tuple[pa.Scalar, pa.Scalar]]()
+    bounds = dict[str, tuple[pa.Scalar, pa.Scalar]]()
     for name, place in by.items():
         kind = schema.field(name).type
         if not any(is_bounded(kind) for is_bounded in _BOUNDED):
@@ -154,5 +154,5 @@ def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Bounds:
         low, high, nulls = db.sql(f"select {ends} from net").to_arrow_table().columns
         if nulls[0].as_py():
             continue
-        found[name] = (pa.scalar(low[0].as_py(), kind), pa.scalar(high[0].as_py(), kind))
-    return found
+        bounds[name] = (pa.scalar(low[0].as_py(), kind), pa.scalar(high[0].as_py(), kind))
+    return bounds

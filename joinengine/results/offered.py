@@ -40,7 +40,7 @@ class Offered:
 
     def offer(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Write the list of a batch."""
-        self.storage.put(_list(batch), json.dumps([asdict(one) for one in files]).encode())
+        self.storage.put(_list(batch), json.dumps([asdict(file) for file in files]).encode())
 
     def files(self, after: int, through: int) -> list[StoredFile]:
         """The files of the batches behind `after`, up to `through`.
@@ -54,13 +54,13 @@ class Offered:
                 f"are no longer in {self.storage.folder}. Start that query again, or give to_df "
                 "and the query that reads it new checkpoints"
             )
-        return [one for files in lists for one in files or ()]
+        return [file for files in lists for file in files or ()]
 
     def forget(self, through: int) -> None:
         """Remove the files of batches up to `through`, and the lists before it."""
         for batch in self.batches:
             if batch <= through:
-                self.storage.delete(*(one.name for one in self._files(batch) or ()))
+                self.storage.delete(*(file.name for file in self._files(batch) or ()))
         if through in self.batches:
             self.storage.put(_list(through), json.dumps(None).encode())
         self.storage.delete(*(_list(batch) for batch in self.batches if batch < through))
@@ -71,7 +71,7 @@ class Offered:
             rows = json.loads(self.storage.get(_list(batch)))
         except FileNotFoundError:
             return None
-        return None if rows is None else [StoredFile(**one) for one in rows]
+        return None if rows is None else [StoredFile(**row) for row in rows]
 
 
 class OfferedSink(ParquetSink):

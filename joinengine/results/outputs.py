@@ -95,11 +95,13 @@ def _check_partitions(
     A marker that does not name any is cut.
     """
     for owner, about in _markers(output):
-        found = about.get("partitionBy")
+        columns = about.get("partitionBy")
         # Spark names folders as the columns of the results, whatever the case that was asked for.
-        if found is None or [name.lower() for name in found] == [name.lower() for name in asked]:
+        if columns is None or [name.lower() for name in columns] == [
+            name.lower() for name in asked
+        ]:
             continue
-        was, now = _folders(found), _folders(asked)
+        was, now = _folders(columns), _folders(asked)
         if owner == query:
             raise CheckpointMismatch(
                 f"partitionBy: checkpoint {checkpoint.location} has written its results to "
@@ -182,8 +184,8 @@ def _remove_others(output: Storage) -> None:
 
 def _results(output: Storage, below: str = "") -> Iterator[tuple[str, str | None]]:
     """(name, id of the query or None) of each visible Parquet file, in Hive folders too."""
-    here = output.at(below) if below else output
-    for name in here.names():
+    folder = output.at(below) if below else output
+    for name in folder.names():
         path = f"{below}/{name}" if below else name
         match = _RESULT.fullmatch(name)
         if match:

@@ -73,15 +73,15 @@ def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str
     checkpoint.showings.create(f"{start:08d}", content)
     # After the create: before a showing is removed, all batches up to one behind it are closed.
     fence.check_boundary(checkpoint, through)
-    found = find(checkpoint, start)
-    assert found is not None, f"the showing of batch {start} is missing"
-    return found
+    showing = find(checkpoint, start)
+    assert showing is not None, f"the showing of batch {start} is missing"
+    return showing
 
 
 def still_held(checkpoint: Checkpoint, held: Held) -> Held:
     """What of `held` is in no showing."""
-    while held and (found := find(checkpoint, held[0][0])) is not None:
-        held = found.rest(held)
+    while held and (showing := find(checkpoint, held[0][0])) is not None:
+        held = showing.rest(held)
     return held
 
 

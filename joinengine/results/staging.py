@@ -132,7 +132,7 @@ class FolderFiles:
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         self._waiting.append(batch)
-        if sum(one.nbytes for one in self._waiting) >= SPREAD_BYTES:
+        if sum(waiting.nbytes for waiting in self._waiting) >= SPREAD_BYTES:
             self._spread(last=False)
 
     def close(self) -> list[StoredFile]:

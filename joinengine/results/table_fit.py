@@ -17,7 +17,7 @@ def check_columns(
     whether it must have a value. A column of the table that may be NULL may be missing in the
     results: it is NULL then. Raises InvalidRequest, which names the first column that does not fit.
     """
-    for name, found in ours.items():
+    for name, of_results in ours.items():
         if name not in theirs:
             raise InvalidRequest(
                 f"{kind}: the table {table} has no column {name}; its columns are "
@@ -25,10 +25,10 @@ def check_columns(
                 "with select"
             )
         expected = theirs[name][0]
-        if found != expected:
+        if of_results != expected:
             raise InvalidRequest(
                 f"{kind}: column {name} of the table {table} is {_shown(expected)}, but that of "
-                f"the results is {_shown(found)}; cast it, or use another table"
+                f"the results is {_shown(of_results)}; cast it, or use another table"
             )
     for name, (_, is_required) in theirs.items():
         if is_required and name not in ours:

@@ -41,8 +41,8 @@ def rows_inserted(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
 
 def changes_of_json(values: Sequence[Any], payload: pa.Schema) -> tuple[pa.Table, list[int]]:
     """The rows that come and go by envelopes of JSON, and how many each envelope has."""
-    there = [one for one in values if one is not None]
-    row = pa.schema([one for one in payload if one.name != CHANGE])
+    there = [value for value in values if value is not None]
+    row = pa.schema([field for field in payload if field.name != CHANGE])
     envelopes = _envelopes(there, row) if there else None
     return _changes(values, envelopes, payload)
 
@@ -58,14 +58,14 @@ def changes_of_avro(
 
     `whole`: all columns that there are, of which `payload` has some.
     """
-    there = [one for one in values if one is not None]
+    there = [value for value in values if value is not None]
     if not there:
         return _changes(values, None, payload)
-    kind = pa.struct([one for one in whole if one.name != CHANGE])
+    kind = pa.struct([field for field in whole if field.name != CHANGE])
     asked = pa.schema(dict(zip(ENVELOPE, (pa.string(), kind, kind), strict=True)))
     ops, before, after = read_avro(there, asked, text, registry).combine_chunks().columns
-    found = tuple(one.combine_chunks() for one in (ops, before, after))
-    return _changes(values, (found[0], found[1], found[2]), payload)
+    parts = tuple(column.combine_chunks() for column in (ops, before, after))
+    return _changes(values, (parts[0], parts[1], parts[2]), payload)
 
 
 def _envelopes(values: Sequence[Any], row: pa.Schema) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -108,19 +108,19 @@ def _changes(
     signs = np.repeat([-1, 1], [goes.sum(), comes.sum()])
     order = np.lexsort((signs, numbers))
     rows = pa.concat_arrays([before.filter(pa.array(goes)), after.filter(pa.array(comes))])
-    told = pa.array(signs[order].astype(np.int8))
-    table = _table(rows.take(pa.array(order)), payload, told)
+    signs_shown = pa.array(signs[order].astype(np.int8))
+    table = _table(rows.take(pa.array(order)), payload, signs_shown)
     counts = np.zeros(len(values), np.int64)
-    counts[[one is not None for one in values]] = comes.astype(np.int64) + goes
+    counts[[value is not None for value in values]] = comes.astype(np.int64) + goes
     return table, counts.tolist()
 
 
-def _table(rows: pa.StructArray, payload: pa.Schema, told: pa.Array | None = None) -> pa.Table:
+def _table(rows: pa.StructArray, payload: pa.Schema, signs: pa.Array | None = None) -> pa.Table:
     """Rows as columns of `payload`; `told`: their changes."""
     if not payload.names:
         return pa.table({"": rows})
-    parts = {field.name: one for field, one in zip(rows.type, rows.flatten(), strict=True)}
-    if told is not None:
-        parts[CHANGE] = told
+    parts = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}
+    if signs is not None:
+        parts[CHANGE] = signs
     columns = [parts[field.name].cast(field.type) for field in payload]
     return pa.Table.from_arrays(columns, schema=payload)

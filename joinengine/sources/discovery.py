@@ -76,15 +76,15 @@ class Finding:
         is_short = self._notices is None or self._notices.are_short
         waiting = self._logged.unknown(list(self._waiting))
         if is_short or (self.left_some and len(waiting) < MOST_WAITING // 2):
-            found = self._look_at_all(now_s)
+            files = self._look_at_all(now_s)
         else:
             self._waiting = dict.fromkeys(waiting)
             self._wait_for(noticed)
             self._wait_for(self._swept(now_s))
             there = (file for path in self._waiting if (file := look_at(path)) is not None)
-            found = sorted(filter(self._is_new, there), key=self._key)
-        self._waiting = dict.fromkeys(file.path for file in found)
-        return found
+            files = sorted(filter(self._is_new, there), key=self._key)
+        self._waiting = dict.fromkeys(file.path for file in files)
+        return files
 
     def drop(self, file: SourceFile) -> None:
         """Leave a file out as long as it stays as it is."""
@@ -101,12 +101,12 @@ class Finding:
             self._notices, self._asked_s = notices_of(self._place), now_s
         if self._notices is not None:
             self._notices.are_short = False  # what comes from here on is noticed or seen
-        found = found_below(self._place, self._logged.unknown, self._watch)
-        found = filter(self._is_new, found)
+        files = found_below(self._place, self._logged.unknown, self._watch)
+        files = filter(self._is_new, files)
         self._swept_s, self._sweep, self.left_some = now_s, iter(()), False
         if self._most is None:
-            return sorted(found, key=self._key)
-        first = heapq.nsmallest(self._most, found, key=self._key)
+            return sorted(files, key=self._key)
+        first = heapq.nsmallest(self._most, files, key=self._key)
         self.left_some = len(first) == self._most
         return first
 

@@ -206,11 +206,11 @@ class FolderFeed(CountedFeed):
         to be skipped.
         """
         self._look()
-        told = set[str]()
+        named = set[str]()
         while wait and (self._listing.has_more or self._listing.unsettled_s):
             if not self._listing.has_more:
                 left_s = self._listing.unsettled_s
-                tell_awaited(left_s, told)
+                tell_awaited(left_s, named)
                 MACHINE.sleep(min(max(left_s.values()), _AGAIN_S))
             self._look()
 
@@ -279,12 +279,12 @@ class FolderFeed(CountedFeed):
     def _take(self, entries: Sequence[Entry]) -> None:
         if self._log is None:
             # A restart would not know of skipped files, and count other positions.
-            skipped = [one for one in entries if "skipped" in one]
-            entries = [one for one in entries if "skipped" not in one]
-            for one in skipped:
-                file, reason = one["file"], one["skipped"]
+            skipped = [entry for entry in entries if "skipped" in entry]
+            entries = [entry for entry in entries if "skipped" not in entry]
+            for entry in skipped:
+                file, reason = entry["file"], entry["skipped"]
                 _log.warning("joinengine: skipped source file %s: it %s", file, reason)
-                self._logged.skipped[file] = one["size"], one["modified_ns"]
+                self._logged.skipped[file] = entry["size"], entry["modified_ns"]
         self._logged.add(table_of(entries))
 
 

@@ -23,7 +23,7 @@ def least_time(metadata: Any, column: str) -> float | None:
     if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
         return -math.inf
     leaf = sum(_leaves(field.type) for field in list(schema)[:at])
-    found = list[float]()
+    times = list[float]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         if not group.num_rows:
             continue
@@ -31,10 +31,10 @@ def least_time(metadata: Any, column: str) -> float | None:
         if statistics is None:
             return None
         if statistics.has_min_max:
-            found.append(statistics.min_raw * _MICROSECONDS[schema.field(at).type.unit])
+            times.append(statistics.min_raw * _MICROSECONDS[schema.field(at).type.unit])
         elif statistics.null_count != group.num_rows:
             return None
-    return min(found, default=-math.inf)
+    return min(times, default=-math.inf)
 
 
 def _leaves(kind: Any) -> int:

@@ -23,9 +23,9 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
     if None in values:
         raise Refused("it has no value: it is a tombstone")
     lines = values
-    if not all(one[:1] == b"{" and one[-1:] == b"}" for one in lines):
-        lines = [one.strip() for one in values]
-        if not all(one[:1] == b"{" and one[-1:] == b"}" for one in lines):
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+        lines = [value.strip() for value in values]
+        if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
             raise Refused("it is no JSON object")
     text = b"\n".join(lines)
     if not text.isascii():
@@ -42,7 +42,7 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
         raise Refused(f"it holds {table.num_rows} objects")
     if not payload.names:
         return table
-    columns = [table[one.name].cast(one.type) for one in payload]
+    columns = [table[field.name].cast(field.type) for field in payload]
     return pa.Table.from_arrays(columns, schema=payload)
 
 
@@ -52,5 +52,8 @@ NOTHING = pa.schema([("", pa.string())])
 
 def as_json(payload: pa.Schema) -> pa.Schema:
     """The types as which Arrow reads them from JSON: it takes dates for numbers."""
-    kinds = [(one.name, pa.string() if pa.types.is_date(one.type) else one.type) for one in payload]
+    kinds = [
+        (field.name, pa.string() if pa.types.is_date(field.type) else field.type)
+        for field in payload
+    ]
     return pa.schema(kinds)

@@ -126,7 +126,7 @@ def columns_of(text: str, names: Sequence[str] | None = None) -> pa.Schema:
         parsed = _expanded(text)
         if not isinstance(parsed, dict) or not parsed.get("fields"):
             raise TypeError("it is no record with fields")
-        fields = {one["name"]: one["type"] for one in parsed["fields"]}
+        fields = {field["name"]: field["type"] for field in parsed["fields"]}
         return pa.schema([(name, _type_of(fields[name])) for name in names or fields])
     except InvalidRequest:
         raise
@@ -139,7 +139,7 @@ def columns_of(text: str, names: Sequence[str] | None = None) -> pa.Schema:
 
 def _type_of(kind: Any) -> pa.DataType:
     if isinstance(kind, list):
-        others = [one for one in kind if one != "null"]
+        others = [branch for branch in kind if branch != "null"]
         if len(others) != 1:
             raise TypeError(f"a union of {len(others)} types")
         return _type_of(others[0])
@@ -147,7 +147,7 @@ def _type_of(kind: Any) -> pa.DataType:
         return _PLAIN[kind]
     logical = kind.get("logicalType")
     if kind["type"] == "record":
-        return pa.struct([(one["name"], _type_of(one["type"])) for one in kind["fields"]])
+        return pa.struct([(field["name"], _type_of(field["type"])) for field in kind["fields"]])
     if kind["type"] == "array":
         return pa.list_(_type_of(kind["items"]))
     if logical in ("time-millis", "time-micros", "duration"):
@@ -191,11 +191,11 @@ def read_avro(
     numbers = np.ascontiguousarray(head[:, 1:]).view(">u4")[:, 0]
     parts, rows = list[pa.Table](), list[NDArray[np.int64]]()
     for number in np.unique(numbers):
-        here = np.flatnonzero(numbers == number)
+        places = np.flatnonzero(numbers == number)
         writer = _written(registry, int(number))
-        from_to = starts[here] + HEADER_BYTES, ends[here]
+        from_to = starts[places] + HEADER_BYTES, ends[places]
         parts.append(_read(content, *from_to, writer, text, payload))
-        rows.append(here)
+        rows.append(places)
     table = pa.concat_tables(parts)
     return table if len(parts) == 1 else table.take(pa.array(np.argsort(np.concatenate(rows))))
 
@@ -212,10 +212,10 @@ def _read(
     others = _constants(writer, reader, tuple(payload.names))
     if others is not None:
         with suppress(Unserved):
-            found = columns(content, starts, ends, _expanded(writer), payload.names)
+            by_name = columns(content, starts, ends, _expanded(writer), payload.names)
             for name, value in others.items():
-                found[name] = pa.repeat(pa.scalar(value, payload.field(name).type), len(ends))
-            arrays = [found[one.name].cast(one.type) for one in payload]
+                by_name[name] = pa.repeat(pa.scalar(value, payload.field(name).type), len(ends))
+            arrays = [by_name[field.name].cast(field.type) for field in payload]
             return pa.Table.from_arrays(arrays, schema=payload)
     rows, schemas = list[dict[str, Any]](), (_parsed(writer), _parsed(reader))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -233,7 +233,8 @@ def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, An
     None: a column is more than a field of the writer as it is, and only the library can say what.
     """
     theirs, ours = (
-        {one["name"]: one["type"] for one in _expanded(text)["fields"]} for text in (writer, reader)
+        {field["name"]: field["type"] for field in _expanded(text)["fields"]}
+        for text in (writer, reader)
     )
     if '"aliases"' in reader or not all(
         _is_alike(theirs[name], ours[name]) for name in names if name in theirs

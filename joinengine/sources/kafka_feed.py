@@ -120,13 +120,13 @@ class KafkaFeed(Feed):
         """Ask which partitions there are, and whether this is still the same topic."""
         kafka, name = library(), self._topic.name
         names = kafka.TopicCollection([name])
-        found = self._asked(
+        described = self._asked(
             self._client().describe_topics(names, request_timeout=PATIENCE_S)[name].result
         )
         there = self._there
-        there.identity = str(found.topic_id)
-        numbers = sorted(one.id for one in found.partitions)
-        there.ends = {one: there.ends.get(one, 0) for one in numbers}
+        there.identity = str(described.topic_id)
+        numbers = sorted(partition.id for partition in described.partitions)
+        there.ends = {number: there.ends.get(number, 0) for number in numbers}
         if self._identity and there.identity != self._identity:
             raise DataLost(
                 f"topic {name!r} was deleted and made again since the query began; start the query "
@@ -142,15 +142,18 @@ class KafkaFeed(Feed):
         spec = kafka.admin.OffsetSpec
         kinds = {"earliest": spec.earliest, "latest": spec.latest}
         wanted = spec.for_timestamp(at) if isinstance(at, int) else kinds[at]()
-        asked = {kafka.TopicPartition(self._topic.name, one): wanted for one in partitions}
+        asked = {kafka.TopicPartition(self._topic.name, number): wanted for number in partitions}
         committed = kafka.IsolationLevel.READ_COMMITTED
         futures = self._client().list_offsets(
             asked, isolation_level=committed, request_timeout=PATIENCE_S
         )
-        found = {
-            one.partition: self._asked(future.result).offset for one, future in futures.items()
+        offsets = {
+            partition.partition: self._asked(future.result).offset
+            for partition, future in futures.items()
         }
-        return {one: self._there.ends[one] if to < 0 else to for one, to in found.items()}
+        return {
+            number: self._there.ends[number] if to < 0 else to for number, to in offsets.items()
+        }
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         """What a request brings; its error in the engine's words."""
@@ -189,7 +192,7 @@ class KafkaFeed(Feed):
             kept = json.loads(self._storage.get(_KEPT))
             self._identity = kept["identity"]
             self._reach()
-            self._begin = {int(one): at for one, at in kept["offsets"].items()}
+            self._begin = {int(number): at for number, at in kept["offsets"].items()}
         else:
             self._reach()
             self._identity = self._there.identity
@@ -216,21 +219,21 @@ class KafkaFeed(Feed):
 
     def _check_partitions(self, option: str, offsets: Offsets) -> None:
         ends = self._there.ends
-        for one in offsets:
-            if one not in ends:
+        for number in offsets:
+            if number not in ends:
                 raise InvalidRequest(
-                    f"{option}: topic {self._topic.name!r} has no partition {one}; it has "
+                    f"{option}: topic {self._topic.name!r} has no partition {number}; it has "
                     f"{len(ends)}"
                 )
 
     def _checked(self, start: Offsets) -> dict[int, int]:
         there, name = self._there, self._topic.name
         self._check_partitions("start", start)
-        for one, at in start.items():
-            if not there.begins[one] <= at <= there.ends[one]:
+        for number, at in start.items():
+            if not there.begins[number] <= at <= there.ends[number]:
                 raise InvalidRequest(
-                    f"start: partition {one} of {name!r} has the offsets {there.begins[one]} to "
-                    f"{there.ends[one]}; found {at}"
+                    f"start: partition {number} of {name!r} has the offsets "
+                    f"{there.begins[number]} to {there.ends[number]}; found {at}"
                 )
         return dict(start)
 
@@ -261,74 +264,78 @@ class KafkaFeed(Feed):
     @override
     def advance(self, position: Offsets) -> dict[int, int]:
         start = self._full(position)
-        end = {one: max(to, start[one]) for one, to in self.end().items()}
+        end = {number: max(to, start[number]) for number, to in self.end().items()}
         last = self._plan
         if start == last.start and last.end:
             return dict(last.end)  # what has come since does not change it
         low = last.until_ms if start == last.end else 0
         times, most = (low, int(MACHINE.now_s() * 1e3) + 1), self._topic.max_rows
-        found, until = planned(start, end, most, times, lambda time: self._offsets(end, time))
-        if found != end:
-            self._plan = _Plan(start, found, until)
-        return dict(found)
+        reached, until = planned(start, end, most, times, lambda time: self._offsets(end, time))
+        if reached != end:
+            self._plan = _Plan(start, reached, until)
+        return dict(reached)
 
     def _full(self, position: Offsets) -> dict[int, int]:
         """A place with the partitions that have come since: they begin where they begin."""
         first = self._there.begins
-        return {one: position.get(one, first.get(one, 0)) for one in self.end()}
+        return {number: position.get(number, first.get(number, 0)) for number in self.end()}
 
     @override
     def is_beyond(self, position: Offsets, other: Offsets) -> bool:
         start = self._full(other)
-        return any(to > start.get(one, 0) for one, to in position.items())
+        return any(to > start.get(number, 0) for number, to in position.items())
 
     @override
     def later(self, position: Offsets, other: Offsets) -> dict[int, int]:
         return {
-            one: max(to, other.get(one, 0)) for one, to in (dict(other) | dict(position)).items()
+            number: max(to, other.get(number, 0))
+            for number, to in (dict(other) | dict(position)).items()
         }
 
     @override
     def earlier(self, position: Offsets, other: Offsets) -> dict[int, int]:
         """Of the partitions in both: one that is in one alone was not there yet."""
-        return {one: min(to, other[one]) for one, to in position.items() if one in other}
+        return {
+            number: min(to, other[number]) for number, to in position.items() if number in other
+        }
 
     @override
     def check_reaches(self, position: Offsets) -> None:
         """Raise DataLost if a partition ends before a place, or has lost what comes next."""
         self._resolve()
         there, name = self._there, self._topic.name
-        for one, at in position.items():
-            if one not in there.ends or at > there.ends[one]:
+        for number, at in position.items():
+            if number not in there.ends or at > there.ends[number]:
                 self._look(whole=True)  # another driver may have read on
-            if one not in there.ends or at > there.ends[one]:
+            if number not in there.ends or at > there.ends[number]:
                 raise DataLost(
-                    f"topic {name!r}: partition {one} ends at offset {there.ends.get(one, 0)}, and "
-                    f"the query has read up to {at}: the topic was made again, or has lost "
-                    "messages; start the query with a new checkpointLocation"
+                    f"topic {name!r}: partition {number} ends at offset "
+                    f"{there.ends.get(number, 0)}, and the query has read up to {at}: the topic "
+                    "was made again, or has lost messages; start the query with a new "
+                    "checkpointLocation"
                 )
-            if at < there.begins.get(one, 0) and not self._topic.loses:
-                raise lost(name, one, at, there.begins[one])
+            if at < there.begins.get(number, 0) and not self._topic.loses:
+                raise lost(name, number, at, there.begins[number])
 
     @override
     def pieces(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """The ranges between two places; what is gone is one of its own, with the reason."""
-        found, name, first = list[OffsetRange](), self._topic.name, self._full(start)
-        for one in sorted(end):
-            at, to, begin = first.get(one, 0), end[one], self._there.begins.get(one, 0)
+        ranges, name, first = list[OffsetRange](), self._topic.name, self._full(start)
+        for number in sorted(end):
+            at, to, begin = first.get(number, 0), end[number], self._there.begins.get(number, 0)
             if at < begin and at < to:
                 if not self._topic.loses:
-                    raise lost(name, one, at, begin)
+                    raise lost(name, number, at, begin)
                 gone, at = at, min(begin, to)
-                found.append(OffsetRange(name, one, gone, at, GONE))
+                ranges.append(OffsetRange(name, number, gone, at, GONE))
             if at < to:
-                found.append(OffsetRange(name, one, at, to))
-        return found
+                ranges.append(OffsetRange(name, number, at, to))
+        return ranges
 
     @override
     def behind(self, position: Offsets) -> tuple[dict[int, int], int]:
         place = self._full(position)
-        waiting = {one: max(to - place[one], 0) for one, to in self.end().items()}
+        waiting = {number: max(to - place[number], 0) for number, to in self.end().items()}
         return waiting, self._topic.idle_us
 
     @override

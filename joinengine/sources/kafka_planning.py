@@ -22,9 +22,11 @@ _ENOUGH = 0.5
 _MOST_STEPS = 48
 
 
-def are_offsets(told: Mapping[Any, Any]) -> bool:
+def are_offsets(offsets: Mapping[Any, Any]) -> bool:
     """Whether it says partition -> offset, in whole numbers."""
-    return all(type(one) is int and type(at) is int and at >= 0 for one, at in told.items())
+    return all(
+        type(number) is int and type(at) is int and at >= 0 for number, at in offsets.items()
+    )
 
 
 def planned(
@@ -43,28 +45,32 @@ def planned(
     >>> planned({0: 0, 1: 0}, there, 75, (0, 100), lambda t: {0: t, 1: t // 2})
     ({0: 50, 1: 25}, 50)
     """
-    if sum(end[one] - start[one] for one in end) <= most:
+    if sum(end[number] - start[number] for number in end) <= most:
         return dict(end), times[1]
     low, high = times
-    found, reached, until = dict(start), 0, low
+    furthest, reached, until = dict(start), 0, low
     for _ in range(_MOST_STEPS):
         if high - low <= 1 or reached >= most * _ENOUGH:
             break
         middle = (low + high) // 2
         there = offsets_at(middle)
-        ends = {one: min(max(there.get(one, 0), start[one]), end[one]) for one in end}
-        rows = sum(ends[one] - start[one] for one in end)
+        ends = {
+            number: min(max(there.get(number, 0), start[number]), end[number]) for number in end
+        }
+        rows = sum(ends[number] - start[number] for number in end)
         if rows > most:
             high = middle
             continue
         low = until = middle
-        found, reached = ends, rows
+        furthest, reached = ends, rows
     if reached == 0:  # one moment has more than a batch may have
         return _in_proportion(start, end, most), low
-    return found, until
+    return furthest, until
 
 
 def _in_proportion(start: Offsets, end: Offsets, most: int) -> dict[int, int]:
     """Ends that leave each partition the same part of what it has."""
-    total = sum(end[one] - start[one] for one in end)
-    return {one: start[one] + -(-(end[one] - start[one]) * most // total) for one in end}
+    total = sum(end[number] - start[number] for number in end)
+    return {
+        number: start[number] + -(-(end[number] - start[number]) * most // total) for number in end
+    }

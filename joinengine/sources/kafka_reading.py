@@ -78,9 +78,9 @@ class KafkaReading(Projection):
         Raises UnreadableMessage for a value that cannot be decoded and is not to be skipped,
         DataLost for offsets that are gone, StoreUnreachable if no broker answers.
         """
-        ends = {one.partition: one.end for one in groups}
+        ends = {group.partition: group.end for group in groups}
         asked = needed(self.columns, self.steps, self.schema)
-        with _lent(self, {one.partition: one.first for one in groups}) as client:
+        with _lent(self, {group.partition: group.first for group in groups}) as client:
             for messages in client.chunks(ends, [] if skipped is None else skipped):
                 refused = list[pa.RecordBatch]()
                 batch = decoded(messages, self.decoding, asked, skipped, refused)
@@ -135,7 +135,7 @@ class _Client:
         self._early.clear()
         self._handed.clear()
         self.next = dict(at)
-        self._consumer.assign([self._at(one, to) for one, to in at.items()])
+        self._consumer.assign([self._at(number, to) for number, to in at.items()])
 
     def chunks(self, ends: Mapping[int, int], gone: list[Skipped]) -> Iterator[list[Any]]:
         """The messages before these ends, each chunk of one partition, in order.
@@ -144,15 +144,15 @@ class _Client:
         """
         parts, size = dict[int, list[Any]](), 0
         left, silent_s = dict(ends), MACHINE.timer_s()
-        for one in ends:
-            if early := self._early.pop(one, None):
-                parts[one] = self._taken(one, early, left)
-                size += sum(map(len, parts[one]))
-            self._end_range(one, left)
+        for number in ends:
+            if early := self._early.pop(number, None):
+                parts[number] = self._taken(number, early, left)
+                size += sum(map(len, parts[number]))
+            self._end_range(number, left)
         while left:
-            wanted = sum(to - self.next[one] for one, to in left.items())
-            found = self._consumed(min(max(wanted, 1), CHUNK_ROWS))
-            if found:
+            wanted = sum(to - self.next[number] for number, to in left.items())
+            fetched = self._consumed(min(max(wanted, 1), CHUNK_ROWS))
+            if fetched:
                 silent_s = MACHINE.timer_s()
             elif MACHINE.timer_s() - silent_s > _AWAY_S:
                 raise StoreUnreachable(
@@ -160,11 +160,11 @@ class _Client:
                     f", and topic {self._reading.topic!r} has more; start the query again when it "
                     "answers"
                 )
-            for partition, messages in _sorted(found).items():
+            for partition, messages in _sorted(fetched).items():
                 taken = self._taken(partition, messages, left)
                 parts.setdefault(partition, []).extend(taken)
                 size += sum(map(len, taken))
-            for message in found:
+            for message in fetched:
                 if message.error() is not None:
                     self._heed(message, left, gone)
             self._drop_early(left)
@@ -175,20 +175,20 @@ class _Client:
 
     def _drop_early(self, left: Mapping[int, int]) -> None:
         """Stop fetching a partition that runs ahead while others are still read."""
-        for one, early in list(self._early.items()):
-            if one not in left and len(early) > CHUNK_ROWS:
-                self._consumer.incremental_unassign([self._at(one, 0)])
-                del self._early[one], self.next[one]
+        for number, early in list(self._early.items()):
+            if number not in left and len(early) > CHUNK_ROWS:
+                self._consumer.incremental_unassign([self._at(number, 0)])
+                del self._early[number], self.next[number]
 
     def _at(self, partition: int, offset: int) -> Any:
         return self._kafka.TopicPartition(self._reading.topic, partition, offset)
 
     def _consumed(self, most: int) -> list[Any]:
         try:
-            found: list[Any] = self._consumer.consume(most, _WAIT_S)
+            messages: list[Any] = self._consumer.consume(most, _WAIT_S)
         except self._kafka.KafkaException as error:
             raise self._reading.cluster.told(error, self._reading.topic) from None
-        return found
+        return messages
 
     def _taken(self, partition: int, messages: list[Any], left: dict[int, int]) -> list[Any]:
         """Those of some messages that the range has; others wait, and the range may be over."""
@@ -198,7 +198,7 @@ class _Client:
         elif messages[-1].offset() < end:
             count = len(messages)
         else:
-            count = bisect_left(messages, end, key=lambda one: one.offset())
+            count = bisect_left(messages, end, key=lambda message: message.offset())
         if count < len(messages):
             self._early.setdefault(partition, []).extend(messages[count:])
         if end is not None:
@@ -252,10 +252,10 @@ class _Client:
         self._consumer.close()
 
 
-def _sorted(found: Sequence[Any]) -> dict[int, list[Any]]:
+def _sorted(messages: Sequence[Any]) -> dict[int, list[Any]]:
     """Messages by partition."""
     parts = dict[int, list[Any]]()
-    for message in found:
+    for message in messages:
         if message.error() is None:
             parts.setdefault(message.partition(), []).append(message)
     return parts
@@ -274,10 +274,10 @@ def _lent(reading: KafkaReading, at: Mapping[int, int]) -> Iterator[_Client]:
     key = reading.cluster.servers, options, f"{reading.topic} {reading.loses}"
     with _lock:
         there = _free.setdefault(key, [])
-        fitting = [one for one in there if one.next == at]
+        fitting = [client for client in there if client.next == at]
         known = (fitting or there)[:1]
-        for one in known:
-            there.remove(one)
+        for client in known:
+            there.remove(client)
     client = known[0] if known else _Client(reading)
     client.stand(at)
     try:
@@ -302,7 +302,7 @@ def _close_later() -> None:
 def close_clients() -> None:
     """Close the clients of this process that nobody uses."""
     with _lock:
-        gone = [one for ours in _free.values() for one in ours]
+        gone = [client for ours in _free.values() for client in ours]
         _free.clear()
-    for one in gone:
-        one.close()
+    for client in gone:
+        client.close()

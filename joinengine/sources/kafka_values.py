@@ -110,18 +110,18 @@ def decoded(
     `refused` gets the messages that are left out, if any are, as REFUSED_MESSAGES. Raises
     UnreadableMessage for one that cannot be decoded, if these are not to be skipped.
     """
-    names = {one.name for one in asked}
-    payload = pa.schema([one for one in decoding.payload if one.name in names])
-    found = _Found()
-    _halved([one.value() for one in messages], 0, payload, decoding, found)
-    if found.bad:
-        _tell(messages, found.bad, decoding, skipped)
+    names = {field.name for field in asked}
+    payload = pa.schema([field for field in decoding.payload if field.name in names])
+    read = _Found()
+    _halved([message.value() for message in messages], 0, payload, decoding, read)
+    if read.bad:
+        _tell(messages, read.bad, decoding, skipped)
         if refused is not None:
-            refused.append(_kept(messages, found.bad))
-    table = pa.concat_tables(found.tables) if found.tables else payload.empty_table()
-    columns = {one.name: _whole(table[one.name], one.type) for one in payload}
-    numbers = np.concatenate(found.numbers) if found.numbers else np.empty(0, np.int64)
-    is_whole = len(numbers) == len(messages) and not found.bad and not found.is_uneven
+            refused.append(_kept(messages, read.bad))
+    table = pa.concat_tables(read.tables) if read.tables else payload.empty_table()
+    columns = {field.name: _whole(table[field.name], field.type) for field in payload}
+    numbers = np.concatenate(read.numbers) if read.numbers else np.empty(0, np.int64)
+    is_whole = len(numbers) == len(messages) and not read.bad and not read.is_uneven
     for name in decoding.include:
         if name in names:
             values = _included(messages, name)
@@ -142,12 +142,12 @@ class _Found:
 
 
 def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    one = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return cast(one, kind)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return cast(array, kind)
 
 
 def _halved(
-    values: Sequence[Any], first: int, payload: pa.Schema, decoding: Decoding, found: _Found
+    values: Sequence[Any], first: int, payload: pa.Schema, decoding: Decoding, read: _Found
 ) -> None:
     """Decode values; those that cannot be are found by halves. `first`: the first's number."""
     if not values:
@@ -156,16 +156,16 @@ def _halved(
         table, counts = _READ[decoding.value](values, payload, decoding)
     except _UNREADABLE as error:
         if len(values) == 1:
-            found.bad[first] = in_a_line(error)
+            read.bad[first] = in_a_line(error)
             return
         middle = len(values) // 2
-        _halved(values[:middle], first, payload, decoding, found)
-        _halved(values[middle:], first + middle, payload, decoding, found)
+        _halved(values[:middle], first, payload, decoding, read)
+        _halved(values[middle:], first + middle, payload, decoding, read)
         return
     numbers = np.arange(first, first + len(values), dtype=np.int64)
-    found.is_uneven = found.is_uneven or counts is not None
-    found.tables.append(table)
-    found.numbers.append(numbers if counts is None else np.repeat(numbers, counts))
+    read.is_uneven = read.is_uneven or counts is not None
+    read.tables.append(table)
+    read.numbers.append(numbers if counts is None else np.repeat(numbers, counts))
 
 
 def _tell(
@@ -176,20 +176,20 @@ def _tell(
 ) -> None:
     """Raise an error for the first message that is bad, or note all as skipped."""
     number, why = min(bad.items())
-    one = messages[number]
+    message = messages[number]
     if decoding.on_error is OnError.FAIL or skipped is None:
         raise UnreadableMessage(
-            f"topic {one.topic()!r}, partition {one.partition()}, offset {one.offset()}: cannot be "
-            f"read as {decoding.value} of these columns ({why}); correct schema or value, or leave "
-            "such messages out with on_error='skip'"
+            f"topic {message.topic()!r}, partition {message.partition()}, offset "
+            f"{message.offset()}: cannot be read as {decoding.value} of these columns ({why}); "
+            "correct schema or value, or leave such messages out with on_error='skip'"
         )
-    place, what = f"{one.topic()}[{one.partition()}]", f"cannot be read as {decoding.value}"
-    told = sorted(bad.items())
+    place, what = f"{message.topic()}[{message.partition()}]", f"cannot be read as {decoding.value}"
+    bad_values = sorted(bad.items())
     skipped += [
         Skipped(f"{place} offset {messages[n].offset()}", f"{what} of these columns ({reason})")
-        for n, reason in told[:MOST_NAMED]
+        for n, reason in bad_values[:MOST_NAMED]
     ]
-    more = told[MOST_NAMED:]
+    more = bad_values[MOST_NAMED:]
     if more:
         first, last = (messages[n].offset() for n in (more[0][0], more[-1][0]))
         skipped.append(
@@ -202,9 +202,9 @@ def _kept(messages: Sequence[Any], bad: dict[int, str]) -> pa.RecordBatch:
     numbers = sorted(bad)
     some = [messages[n] for n in numbers]
     columns = [
-        pa.array([one.topic() for one in some]),
+        pa.array([message.topic() for message in some]),
         *(_included(some, name) for name in _KEPT),
-        pa.array([one.value() for one in some], pa.binary()),
+        pa.array([message.value() for message in some], pa.binary()),
         pa.array([bad[n] for n in numbers]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=REFUSED_MESSAGES)
@@ -248,13 +248,13 @@ def _read_arrow(
     """Each value is a stream of Arrow's, with any number of rows."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
-    tables = [pa.ipc.open_stream(one).read_all() for one in values]
-    counts = [len(one) for one in tables]
+    tables = [pa.ipc.open_stream(value).read_all() for value in values]
+    counts = [len(part) for part in tables]
     columns = payload if payload.names else decoding.payload
-    found = [one.select(columns.names).cast(columns) for one in tables]
-    for one in found:
-        one.validate(full=True)
-    return pa.concat_tables(found), counts
+    chosen = [part.select(columns.names).cast(columns) for part in tables]
+    for part in chosen:
+        part.validate(full=True)
+    return pa.concat_tables(chosen), counts
 
 
 _READ: dict[ValueFormat, Decode] = {
@@ -270,21 +270,21 @@ def _included(messages: Sequence[Any], name: str) -> pa.Array:
     kind = INCLUDED[name]
     match name:
         case "key":
-            found = [one.key() for one in messages]
+            included = [message.key() for message in messages]
         case "headers":
-            found = [
+            included = [
                 None
-                if (headers := one.headers()) is None
+                if (headers := message.headers()) is None
                 else [{"key": k, "value": v} for k, v in headers]
-                for one in messages
+                for message in messages
             ]
         case "partition":
-            found = [one.partition() for one in messages]
+            included = [message.partition() for message in messages]
         case "offset":
-            found = [one.offset() for one in messages]
+            included = [message.offset() for message in messages]
         case _:
-            found = [stamp[1] * 1000 if stamp[0] else None for stamp in map(_stamp, messages)]
-    return pa.array(found, kind)
+            included = [stamp[1] * 1000 if stamp[0] else None for stamp in map(_stamp, messages)]
+    return pa.array(included, kind)
 
 
 def _stamp(message: Any) -> tuple[int, int]:

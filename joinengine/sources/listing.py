@@ -120,12 +120,12 @@ class Listing:
         Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
         """
         self.unsettled_s = {}
-        found = self._finding.look(now_s)
-        now = self._by_time(found) if self._expected.time is not None else found[: self._most]
-        self.has_more = len(now) < len(found) or self._finding.left_some
+        files = self._finding.look(now_s)
+        now = self._by_time(files) if self._expected.time is not None else files[: self._most]
+        self.has_more = len(now) < len(files) or self._finding.left_some
         footers = read_footers(now, self._footers)
         entries = (
-            self._entry(one, footer, now_s) for one, footer in zip(now, footers, strict=True)
+            self._entry(file, footer, now_s) for file, footer in zip(now, footers, strict=True)
         )
         return [entry for entry in entries if entry is not None]
 
@@ -136,8 +136,8 @@ class Listing:
         """
         footers = read_footers(files, self._footers, self._expected.time)
         both = list(zip(files, footers, strict=True))
-        self._footers = {one.path: f for one, f in both if isinstance(f, Footer)}
-        both.sort(key=lambda one: _least_us(one[1]))
+        self._footers = {file.path: f for file, f in both if isinstance(f, Footer)}
+        both.sort(key=lambda pair: _least_us(pair[1]))
         return [file for file, _ in both[: self._most]]
 
     def close(self) -> None:
@@ -213,14 +213,14 @@ class Listing:
         return None
 
 
-def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
+def tell_awaited(left_s: Mapping[str, float], named: set[str]) -> None:
     """Name the half-written files that are waited for, and for how long; `told` gets them too."""
-    for file in sorted(left_s.keys() - told):
+    for file in sorted(left_s.keys() - named):
         _log.warning(
             "joinengine: source file %s is not complete yet; waiting up to %.0f s for it",
             *(file, left_s[file]),
         )
-    told.update(left_s)
+    named.update(left_s)
 
 
 def _least_us(footer: Footer | str) -> float:
@@ -238,22 +238,22 @@ def read_footers(
     `time`: the column whose earliest time the footers say.
     """
 
-    def footer(one: SourceFile) -> Footer | str:
-        found = known.get(one.path)
-        if found is not None and found[:2] == (one.size, one.modified_ns):
-            if time is None or found.least_us is not None:
-                return found
+    def footer(file: SourceFile) -> Footer | str:
+        kept = known.get(file.path)
+        if kept is not None and kept[:2] == (file.size, file.modified_ns):
+            if time is None or kept.least_us is not None:
+                return kept
         try:
-            metadata: Any = pq.read_metadata(opened(one.path))
+            metadata: Any = pq.read_metadata(opened(file.path))
         except (pa.ArrowException, OSError) as error:
             return f"is not a whole Parquet file ({in_a_line(error)})"
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         least = None if time is None else least_time(metadata, time)
-        return Footer(one.size, one.modified_ns, rows, plain_columns(metadata), least)
+        return Footer(file.size, file.modified_ns, rows, plain_columns(metadata), least)
 
     listed = list(files)
     if len(listed) < _THREADS:
-        return [footer(one) for one in listed]
+        return [footer(file) for file in listed]
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(footer, listed))
 
@@ -275,10 +275,10 @@ def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
 
 def check_unchanged(path: str, size: int, modified_ns: int) -> None:
     """Raise UnreadableFile if a logged file has gone, or is not the one that was logged."""
-    found = look_at(path)
-    if found is None:
+    file = look_at(path)
+    if file is None:
         raise unreadable(path, "was logged and is missing")
-    if (found.size, found.modified_ns) != (size, modified_ns):
+    if (file.size, file.modified_ns) != (size, modified_ns):
         raise unreadable(path, "has changed since it was logged, so a replay would read other rows")
 
 

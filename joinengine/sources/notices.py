@@ -68,7 +68,7 @@ class Notices:
 
         Folders that have come are watched, and the files in them are noticed.
         """
-        flags, found = self._flags, dict[str, None]()
+        flags, names = self._flags, dict[str, None]()
         for watch, mask, _, name in self._inotify.read(timeout=0):
             folder = self._folders.get(watch)
             if mask & (flags.Q_OVERFLOW | flags.UNMOUNT):
@@ -81,10 +81,10 @@ class Notices:
                 continue
             elif mask & flags.ISDIR:
                 for paths in paths_below(f"{folder}/{name}", self.watch):
-                    found |= dict.fromkeys(paths)
+                    names |= dict.fromkeys(paths)
             elif name.endswith(".parquet"):
-                found[f"{folder}/{name}"] = None
-        return list(found)
+                names[f"{folder}/{name}"] = None
+        return list(names)
 
     def close(self) -> None:
         """Let the system forget them."""

@@ -80,18 +80,18 @@ def shared(pieces: Sequence[tuple[int, Piece]], parts: int) -> list[tuple[int, P
     if total < parts * _FEWEST_ROWS:
         return list(pieces)
     ends = [total * part // parts for part in range(parts + 1)]
-    found, begin = list[tuple[int, Piece]](), 0
+    shares, begin = list[tuple[int, Piece]](), 0
     for source, piece in pieces:
         end = begin + piece.rows
         if isinstance(piece, OffsetRange):
             cuts = [begin, *(at for at in ends if begin < at < end), end]
-            found += [
+            shares += [
                 (source, piece.part(start - begin, stop - begin)) for start, stop in pairwise(cuts)
             ]
         else:
-            found.append((source, piece))
+            shares.append((source, piece))
         begin = end
-    return found
+    return shares
 
 
 def fold(groups: Sequence[tuple[int, P]], parts: int) -> list[list[tuple[int, P]]]:

@@ -68,11 +68,11 @@ class RowGroup(NamedTuple):
 def table_of(entries: Sequence[Entry]) -> pa.Table:
     """Entries as FILES."""
     taken = [
-        [(0, 0)] if "skipped" in one else [(g, n) for g, n in enumerate(one["rows"]) if n]
-        for one in entries
+        [(0, 0)] if "skipped" in entry else [(g, n) for g, n in enumerate(entry["rows"]) if n]
+        for entry in entries
     ]
-    columns = {name: [one[name] for one in entries] for name in ("file", "size", "modified_ns")}
-    columns["skipped"] = [one.get("skipped") for one in entries]
+    columns = {name: [entry[name] for entry in entries] for name in ("file", "size", "modified_ns")}
+    columns["skipped"] = [entry.get("skipped") for entry in entries]
     columns["groups"] = [[group for group, _ in groups] for groups in taken]
     columns["rows"] = [[rows for _, rows in groups] for groups in taken]
     return pa.table(columns, schema=FILES)
@@ -116,8 +116,8 @@ class Logged:
         lengths = pc.binary_length(files["file"]).to_numpy()
         self._path_ends.frombytes((len(self._paths) + np.cumsum(lengths)).tobytes())
         self._paths += "".join(paths).encode()
-        for here, name in ((self._sizes, "size"), (self._times, "modified_ns")):
-            here.frombytes(files[name].to_numpy().tobytes())
+        for column, name in ((self._sizes, "size"), (self._times, "modified_ns")):
+            column.frombytes(files[name].to_numpy().tobytes())
         groups, rows = (files[name].combine_chunks() for name in ("groups", "rows"))
         ends = self.end + np.cumsum(groups.value_lengths().to_numpy())
         self._ends.frombytes(ends.astype(np.int64).tobytes())

@@ -54,7 +54,7 @@ class Projection(ABC):
     def where(self) -> str | None:
         """The filters as one text; None: there are none."""
         texts = [step.text for step in self.steps if isinstance(step, Predicate)]
-        return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
+        return reduce(lambda whole, text: f"({whole}) and ({text})", texts) if texts else None
 
     @property
     def named(self) -> pa.Schema:

@@ -120,8 +120,8 @@ def reading_to_json(reading: Reading) -> str:
 
 def reading_from_json(schema: pa.Schema, content: str) -> Reading:
     """A reading that delivers the columns of `schema`, otherwise as the option says."""
-    found = json.loads(content)
-    steps = steps_from_json(found["steps"])
-    bad = OnBadFile(found["on_bad_file"])
-    columns = from_text(found["columns"])
-    return Reading(schema, steps, columns, found["root"], found["zone"], bad)
+    fields = json.loads(content)
+    steps = steps_from_json(fields["steps"])
+    bad = OnBadFile(fields["on_bad_file"])
+    columns = from_text(fields["columns"])
+    return Reading(schema, steps, columns, fields["root"], fields["zone"], bad)

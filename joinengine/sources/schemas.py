@@ -68,10 +68,12 @@ def plain_columns(metadata: Any) -> pa.Schema:
     """The columns of Parquet metadata in plain types."""
     columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
     # INT96, Spark's old type of instants, has no time zone: its values are always UTC.
-    instants = {one.path.partition(".")[0] for one in columns if one.physical_type == "INT96"}
-    instants |= {one.path for one in columns if one.physical_type == "INT96"}
-    found = metadata.schema.to_arrow_schema()
-    return pa.schema([(f.name, plain(f.type, instants=f.name in instants)) for f in found])
+    instants = {
+        column.path.partition(".")[0] for column in columns if column.physical_type == "INT96"
+    }
+    instants |= {column.path for column in columns if column.physical_type == "INT96"}
+    whole = metadata.schema.to_arrow_schema()
+    return pa.schema([(f.name, plain(f.type, instants=f.name in instants)) for f in whole])
 
 
 def plain(kind: pa.DataType, *, instants: bool = False) -> pa.DataType:
@@ -95,41 +97,41 @@ def plain(kind: pa.DataType, *, instants: bool = False) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(f.name, plain(f.type, instants=instants)) for f in kind])
     if pa.types.is_map(kind):
-        both = (plain(one, instants=instants) for one in (kind.key_type, kind.item_type))
+        both = (plain(inner, instants=instants) for inner in (kind.key_type, kind.item_type))
         return pa.map_(*both)
     return _PLAIN.get(kind, kind)
 
 
-def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def wider(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The plain type that holds all values of two plain types; None: there is none.
 
     >>> wider(pa.int32(), pa.int64()), wider(pa.int64(), pa.string())
     (DataType(int64), None)
     """
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
+    if kind == other or pa.types.is_null(other):
+        return kind
+    if pa.types.is_null(kind):
         return other
-    if is_list(one) and is_list(other):
-        inner = wider(one.value_type, other.value_type)
+    if is_list(kind) and is_list(other):
+        inner = wider(kind.value_type, other.value_type)
         return None if inner is None else pa.list_(inner)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return _wider_struct(one, other)
-    if pa.types.is_map(one) and pa.types.is_map(other):
-        key, item = wider(one.key_type, other.key_type), wider(one.item_type, other.item_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        return _wider_struct(kind, other)
+    if pa.types.is_map(kind) and pa.types.is_map(other):
+        key, item = wider(kind.key_type, other.key_type), wider(kind.item_type, other.item_type)
         return None if key is None or item is None else pa.map_(key, item)
-    return _wider_number(one, other)
+    return _wider_number(kind, other)
 
 
-def _wider_struct(one: Any, other: Any) -> pa.DataType | None:
-    if [field.name for field in one] != [field.name for field in other]:
+def _wider_struct(kind: Any, other: Any) -> pa.DataType | None:
+    if [field.name for field in kind] != [field.name for field in other]:
         return None
-    inner = [(a.name, wider(a.type, b.type)) for a, b in zip(one, other, strict=True)]
-    return None if any(kind is None for _, kind in inner) else pa.struct(inner)
+    inner = [(a.name, wider(a.type, b.type)) for a, b in zip(kind, other, strict=True)]
+    return None if any(common is None for _, common in inner) else pa.struct(inner)
 
 
-def _wider_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    kinds = (one, other)
+def _wider_number(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    kinds = (kind, other)
     if all(kind in _DIGITS for kind in kinds):
         return max(kinds, key=lambda kind: _DIGITS[kind])
     if any(pa.types.is_floating(kind) for kind in kinds):
@@ -162,20 +164,20 @@ def united(
     A file of which a column fits no wider type is left out, and `on_clash` is called with a
     sentence that names it.
     """
-    found = dict[str, pa.DataType]()
+    types = dict[str, pa.DataType]()
     origin = dict[str, str]()
     for name, schema in files:
-        merged = {f.name: wider(found.get(f.name, f.type), f.type) for f in schema}
+        merged = {f.name: wider(types.get(f.name, f.type), f.type) for f in schema}
         clash = next((column for column, kind in merged.items() if kind is None), None)
         if clash is not None:
             on_clash(
-                f"column {clash!r} is {schema.field(clash).type} in {name} and {found[clash]} in "
+                f"column {clash!r} is {schema.field(clash).type} in {name} and {types[clash]} in "
                 f"{origin[clash]}"
             )
             continue
-        found |= {column: kind for column, kind in merged.items() if kind is not None}
+        types |= {column: kind for column, kind in merged.items() if kind is not None}
         origin |= {column: name for column in merged if column not in origin}
-    return pa.schema(list(found.items()))
+    return pa.schema(list(types.items()))
 
 
 def folder_union(
@@ -193,13 +195,13 @@ def folder_union(
     return pa.schema([*united(inside, on_clash), *partition_columns(footers, root)])
 
 
-def misfit(found: pa.Schema, wanted: pa.Schema) -> tuple[str, str] | None:
+def misfit(columns: pa.Schema, wanted: pa.Schema) -> tuple[str, str] | None:
     """(column, why) of the first column that `wanted` cannot hold; None: each fits or is missing.
 
     A column of another name is no misfit; see `unknown`.
     """
-    names = found.names
-    for field in found:
+    names = columns.names
+    for field in columns:
         if names.count(field.name) > 1:
             return field.name, "appears twice"
         if field.name in wanted.names:
@@ -210,14 +212,14 @@ def misfit(found: pa.Schema, wanted: pa.Schema) -> tuple[str, str] | None:
     return None
 
 
-def unknown(found: Iterable[str], wanted: pa.Schema) -> list[str]:
+def unknown(names: Iterable[str], wanted: pa.Schema) -> list[str]:
     """The names that `wanted` lacks."""
-    return [name for name in found if name not in wanted.names]
+    return [name for name in names if name not in wanted.names]
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
     """Whether two types differ at most in the names of list items and in what may be NULL."""
-    return bool(plain(one) == plain(other))
+    return bool(plain(kind) == plain(other))
 
 
 # Reading
@@ -294,8 +296,8 @@ def partition_value(value: str | None, kind: pa.DataType, zone: str) -> pa.Scala
         return pa.scalar(None, kind)
     try:
         if pa.types.is_timestamp(kind):
-            here = pc.cast(pa.scalar(value), pa.timestamp("us"))
-            return pc.cast(pc.assume_timezone(here, zone), kind) if kind.tz else here
+            local = pc.cast(pa.scalar(value), pa.timestamp("us"))
+            return pc.cast(pc.assume_timezone(local, zone), kind) if kind.tz else local
         return pc.cast(pa.scalar(value.removeprefix("+")), kind)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None
@@ -336,13 +338,13 @@ def _is_kind(value: str, kind: pa.DataType) -> bool:
     return True
 
 
-def _common(one: pa.DataType | None, other: pa.DataType) -> pa.DataType:
+def _common(kind: pa.DataType | None, other: pa.DataType) -> pa.DataType:
     """The type of a partition column with values of both types."""
-    if one is None or one == other:
+    if kind is None or kind == other:
         return other
-    if {one, other} == {pa.date32(), _INSTANTS}:
+    if {kind, other} == {pa.date32(), _INSTANTS}:
         return _INSTANTS
-    return wider(one, other) or pa.string()
+    return wider(kind, other) or pa.string()
 
 
 def as_text(schema: pa.Schema) -> str:

@@ -58,10 +58,10 @@ def found_below(
     `entered`: as in `paths_below`; of a store nobody is told.
     """
     if is_url(place):
-        shown = (one for one in buckets.files_below(place) if _is_shown(one[0], place))
+        shown = (facts for facts in buckets.files_below(place) if _is_shown(facts[0], place))
         while some := list(islice(shown, _AT_ONCE)):
             left = set(asked([path for path, *_ in some]))
-            yield from (SourceFile(*one) for one in some if one[0] in left)
+            yield from (SourceFile(*facts) for facts in some if facts[0] in left)
         return
     for paths in paths_below(place, entered):
         for path in asked(paths):
@@ -80,9 +80,9 @@ def paths_below(folder: str, entered: Entered = _nothing) -> Iterator[list[str]]
         return
     folders, some, read = [folder], list[str](), 0
     while folders:
-        here = folders.pop()
-        entered(here)
-        with suppress(OSError), os.scandir(here) as entries:
+        current = folders.pop()
+        entered(current)
+        with suppress(OSError), os.scandir(current) as entries:
             for entry in entries:
                 read += 1
                 if read % _AT_ONCE == 0:
@@ -101,8 +101,8 @@ def paths_below(folder: str, entered: Entered = _nothing) -> Iterator[list[str]]
 def look_at(path: str) -> SourceFile | None:
     """The file at a path or URL; None: it has gone."""
     if is_url(path):
-        found = buckets.file_at(path)
-        return None if found is None else SourceFile(*found)
+        facts = buckets.file_at(path)
+        return None if facts is None else SourceFile(*facts)
     try:
         stat = os.stat(path)
     except FileNotFoundError:

@@ -78,10 +78,10 @@ class _Folder:
     """The pieces that lie in the folder of a log."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        found = (match for name in names if (match := _NAME.fullmatch(name)))
-        self.pieces = [_Piece(int(one[1]), int(one[2]) if one[2] else None) for one in found]
-        self.folds = [one for one in self.pieces if one.last is not None]
-        self._segments = {one.first: one for one in self.pieces if one.last is None}
+        matches = (match for name in names if (match := _NAME.fullmatch(name)))
+        self.pieces = [_Piece(int(m[1]), int(m[2]) if m[2] else None) for m in matches]
+        self.folds = [piece for piece in self.pieces if piece.last is not None]
+        self._segments = {piece.first: piece for piece in self.pieces if piece.last is None}
 
     def at(self, number: int) -> _Piece | None:
         """Where the entry with a number is: in the longest fold, else where a segment begins."""
@@ -92,7 +92,7 @@ class _Folder:
 
     def later(self, number: int) -> _Piece | None:
         """A piece that is there only if there is an entry with that number; None: there is none."""
-        return next((one for one in self.pieces if one.first >= number), None)
+        return next((piece for piece in self.pieces if piece.first >= number), None)
 
 
 @dataclass
@@ -130,12 +130,12 @@ class SourceLog:
                 if piece.last is not None or len(entries) >= _AT_ONCE:
                     _hand_over(entries, tables)
                 if piece.last is None:
-                    entries += (found := self._segment(piece))
-                    self.files += len(found)
+                    entries += (segment := self._segment(piece))
+                    self.files += len(segment)
                 else:
                     tables.append(self._folded(piece).slice(self.files - piece.first))
                     self.files = piece.last
-                    self._known = [one for one in self._known if one.first < piece.first]
+                    self._known = [known for known in self._known if known.first < piece.first]
                 self._known.append(piece)
         finally:
             _hand_over(entries, tables)

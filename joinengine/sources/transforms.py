@@ -60,27 +60,27 @@ def steps_to_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Steps as plain values."""
     return [
         {
-            "text": one.text,
-            "sql": one.sql,
-            "columns": [name for _, name in one.columns],
-            "zone": one.zone,
-            "makes": as_text(pa.schema([(one.name, one.kind)]))
-            if isinstance(one, Computed)
+            "text": step.text,
+            "sql": step.sql,
+            "columns": [name for _, name in step.columns],
+            "zone": step.zone,
+            "makes": as_text(pa.schema([(step.name, step.kind)]))
+            if isinstance(step, Computed)
             else None,
         }
-        for one in steps
+        for step in steps
     ]
 
 
 def steps_from_json(content: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
     """The inverse of `steps_to_json`."""
-    found = list[Step]()
-    for one in content:
-        columns = tuple((Side.LEFT, name) for name in one["columns"])
-        if one["makes"] is None:
-            found.append(Predicate(one["text"], one["sql"], columns, one["zone"]))
+    steps = list[Step]()
+    for step in content:
+        columns = tuple((Side.LEFT, name) for name in step["columns"])
+        if step["makes"] is None:
+            steps.append(Predicate(step["text"], step["sql"], columns, step["zone"]))
         else:
-            (field,) = from_text(one["makes"])
-            made = field.name, one["text"], one["sql"], columns, field.type
-            found.append(Computed(*made, one["zone"]))
-    return tuple(found)
+            (field,) = from_text(step["makes"])
+            made = field.name, step["text"], step["sql"], columns, field.type
+            steps.append(Computed(*made, step["zone"]))
+    return tuple(steps)
