@@ -47,23 +47,23 @@ def claim(
     DamagedState if its account of the query is damaged.
     """
     kept = {str(number): columns for number, columns in (streams or {}).items()}
-    location, found = checkpoint.location, read_account(checkpoint)
-    if found is not None:
+    location, account = checkpoint.location, read_account(checkpoint)
+    if account is not None:
         checkpoint.check_folders()
         check_markers(checkpoint)
-        if found["format"] not in READ:
+        if account["format"] not in READ:
             raise CheckpointMismatch(
-                f"checkpoint {location} has format {found['format']}, but this version writes "
+                f"checkpoint {location} has format {account['format']}, but this version writes "
                 f"format {FORMAT}; use the version that wrote the checkpoint, or start with a new "
                 "one"
             )
-        for name, was, asked in _differences(found["query"], before or wanted):
+        for name, was, asked in _differences(account["query"], before or wanted):
             raise CheckpointMismatch(
                 f"checkpoint {location} belongs to another query: its {name} is {was}, and this "
                 f"query has {asked}; use another checkpointLocation"
             )
-        changed = None if before is None else found | {"query": wanted, "streams": kept}
-        return Claim(str(found["id"]), changed)
+        changed = None if before is None else account | {"query": wanted, "streams": kept}
+        return Claim(str(account["id"]), changed)
     logs = checkpoint.world.storage(checkpoint.spark)
     if any(logs.exists(name) for name in ("offsets", "commits")):
         raise CheckpointMismatch(_not_ours(checkpoint))
@@ -91,18 +91,20 @@ def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, st
 
     Nothing if the checkpoint is new, or of a query of other `sources`.
     """
-    found = read_account(checkpoint)
-    if found is None or found["format"] not in READ:
+    account = read_account(checkpoint)
+    if account is None or account["format"] not in READ:
         return {}
-    if found["query"]["sources"] != list(sources):
+    if account["query"]["sources"] != list(sources):
         return {}
-    return {int(number): columns for number, columns in found.get("streams", {}).items()}
+    return {int(number): columns for number, columns in account.get("streams", {}).items()}
 
 
 def operators_kept(checkpoint: Checkpoint) -> int | None:
     """How many operators the query of a checkpoint has; None: there is no query yet."""
-    found = read_account(checkpoint)
-    return None if found is None or found["format"] not in READ else len(found["query"]["joins"])
+    account = read_account(checkpoint)
+    return (
+        None if account is None or account["format"] not in READ else len(account["query"]["joins"])
+    )
 
 
 def check_types(before: QuerySpec, after: QuerySpec) -> None:
@@ -127,19 +129,19 @@ def check_types(before: QuerySpec, after: QuerySpec) -> None:
 
 
 def _differences(
-    found: dict[str, Any], wanted: dict[str, Any]
+    account: dict[str, Any], wanted: dict[str, Any]
 ) -> Iterator[tuple[str, object, object]]:
     """(name, found, wanted) of each value that differs between two accounts of a query."""
-    if len(found["joins"]) != len(wanted["joins"]):
-        yield "number of operators", len(found["joins"]), len(wanted["joins"])
-    for number, (was, asked) in enumerate(zip(found["joins"], wanted["joins"], strict=False)):
+    if len(account["joins"]) != len(wanted["joins"]):
+        yield "number of operators", len(account["joins"]), len(wanted["joins"])
+    for number, (was, asked) in enumerate(zip(account["joins"], wanted["joins"], strict=False)):
         # Keys of other types follow from another condition, which says more.
         for key in sorted(asked, key="key_schema".__eq__):
             if was.get(key) != asked[key]:
                 before, after = (in_words(key, value) for value in (was.get(key), asked[key]))
                 yield f"{key} of operator {number}", before, after
-    if found["sources"] != wanted["sources"]:
-        yield "sources", found["sources"], wanted["sources"]
+    if account["sources"] != wanted["sources"]:
+        yield "sources", account["sources"], wanted["sources"]
 
 
 def account_of(query: QuerySpec) -> dict[str, Any]:

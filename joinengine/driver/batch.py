@@ -282,21 +282,21 @@ class BatchRunner:
 
     def _commit(self, draft: Draft) -> bool:
         """Commit a batch; False if an older driver has committed it, which is then adopted."""
-        found, is_ours = self._committing.commit(draft, self.manifest, self.generation)
+        newest, is_ours = self._committing.commit(draft, self.manifest, self.generation)
         if not is_ours:
-            self._adopt(found)
+            self._adopt(newest)
             return False
-        self.manifest, self._counts, self._committed = found, draft.counts, True
+        self.manifest, self._counts, self._committed = newest, draft.counts, True
         self._resumed_for = ()
-        self._wishes.granted(found.wishes or ())
-        self._name(found)
+        self._wishes.granted(newest.wishes or ())
+        self._name(newest)
         return True
 
     def _name(self, manifest: Manifest) -> None:
         """Name the source files that a batch has skipped."""
-        for one in manifest.skipped:
-            if one not in self._named:
-                _log.warning("joinengine: skipped source file %s: it %s", *one)
+        for skip in manifest.skipped:
+            if skip not in self._named:
+                _log.warning("joinengine: skipped source file %s: it %s", *skip)
         self._named.update(manifest.skipped)
 
     def _clean(self, *, is_ours: bool) -> None:
@@ -310,56 +310,56 @@ class BatchRunner:
     def _was_first(self, batch: int) -> bool:
         """Whether an older driver has committed a batch since; then it is adopted."""
         with suppress(Exception):  # the first error is the one to tell
-            found = manifests.newest(self._checkpoint.manifests)
-            if found and found.batch >= batch and found.generation < self.generation:
-                self._adopt(found)
+            newest = manifests.newest(self._checkpoint.manifests)
+            if newest and newest.batch >= batch and newest.generation < self.generation:
+                self._adopt(newest)
                 return True
         return False
 
-    def _adopt(self, found: Manifest) -> None:
+    def _adopt(self, newest: Manifest) -> None:
         """Go on from a batch that an older driver has committed."""
         _log.warning(
             "joinengine: the previous driver (generation %s) committed batch %s of checkpoint %s "
             "first; this driver, generation %s, has taken over and goes on from that batch",
-            *(found.generation, found.batch, self._checkpoint.location, self.generation),
+            *(newest.generation, newest.batch, self._checkpoint.location, self.generation),
         )
-        self._take_up(found)
+        self._take_up(newest)
         self._restore()
-        self._name(found)
+        self._name(newest)
 
     def _take_up_newest(self) -> None:
         """Go on from the newest manifest; an older driver may commit a newer one at any moment."""
         folder = self._checkpoint.manifests
         while True:
-            found = manifests.newest(folder)
+            newest = manifests.newest(folder)
             try:
-                return self._take_up(found)
+                return self._take_up(newest)
             except DamagedState:
                 again = manifests.newest(folder)
-                if found is None or again is None or again.nonce == found.nonce:
+                if newest is None or again is None or again.nonce == newest.nonce:
                     raise
 
-    def _take_up(self, found: Manifest | None) -> None:
+    def _take_up(self, newest: Manifest | None) -> None:
         """Go on from the manifest `found`; None: begin."""
-        if found is not None and found.query != self._query_id:
+        if newest is not None and newest.query != self._query_id:
             raise CheckpointMismatch(
-                f"{self._checkpoint.location} holds the state of query {found.query}, not of "
+                f"{self._checkpoint.location} holds the state of query {newest.query}, not of "
                 f"query {self._query_id}; restore the checkpoint from a copy"
             )
-        if found is None:
-            found = step.begin(self.query, self._choices, self._query_id)
-        self._counts = read_counts(self._checkpoint, found)
+        if newest is None:
+            newest = step.begin(self.query, self._choices, self._query_id)
+        self._counts = read_counts(self._checkpoint, newest)
         self.manifest, self._resumed_for = step.resume(
-            self.query, found, self._choices, lazy=self.settings.lazy
+            self.query, newest, self._choices, lazy=self.settings.lazy
         )
 
     def _restore(self) -> None:
         """Compute again what the newest manifest names and executors have taken with them."""
         newest = self.manifest
-        found, lost = line_to(self._checkpoint, newest)
-        if found is None:
-            found = step.begin(self.query, self._choices, self._query_id)
-        self._uploaded.start(found)
+        manifest, lost = line_to(self._checkpoint, newest)
+        if manifest is None:
+            manifest = step.begin(self.query, self._choices, self._query_id)
+        self._uploaded.start(manifest)
         if not lost:
             return
         _log.warning(
@@ -368,7 +368,7 @@ class BatchRunner:
             "delivered again",
             *(lost[0].batch, newest.batch, self._checkpoint.location),
         )
-        start = found, read_counts(self._checkpoint, found)
+        start = manifest, read_counts(self._checkpoint, manifest)
         whole = self._computing, self._uploaded, self.generation, start, lost
         manifest, self._counts = restored(self._checkpoint, self.jobs, *whole)
         self.manifest, self._resumed_for = step.resume(
@@ -382,8 +382,8 @@ class BatchRunner:
     def _check(self, wishes: Sequence[Relayout]) -> None:
         count, naming = len(self.query.operators), self.settings.naming
         for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):
-            here = [fitted_wish(wish, operator, count, naming) for wish in wishes]
-            relayout.check(operator, state.layouts, here)
+            fitted = [fitted_wish(wish, operator, count, naming) for wish in wishes]
+            relayout.check(operator, state.layouts, fitted)
 
     def _deliver(self, *, whole: bool = False) -> None:
         """Make visible what the manifest names; `whole`: also what is held back."""

@@ -41,7 +41,7 @@ def clean(
         return
     named = _named(manifest, kept)
     # Below the checkpoint there may be copies of an older start.
-    folders = {one.folder: one for one in (checkpoint.runs, checkpoint.store)}
+    folders = {storage.folder: storage for storage in (checkpoint.runs, checkpoint.store)}
     if store is not None:
         folders[store.copies.folder] = store.copies
     for folder in folders.values():
@@ -75,7 +75,7 @@ def clean_failed(
 
 
 def _named(manifest: Manifest, kept: Sequence[Manifest]) -> set[str]:
-    return manifest.named_files().union(*(one.named_files() for one in kept))
+    return manifest.named_files().union(*(manifest_kept.named_files() for manifest_kept in kept))
 
 
 def clean_staged(manifest: Manifest, delivery: Delivery, makers: range) -> None:

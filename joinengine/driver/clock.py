@@ -33,7 +33,7 @@ def advance(
     operator may come a batch after their cause, the limit of the batch before is used.
     """
     advanced = list[OperatorState]()
-    slowest = {source: one.slowest(now_s) for source, one in (partitions or {}).items()}
+    slowest = {source: progress.slowest(now_s) for source, progress in (partitions or {}).items()}
     for operator, state in zip(query.operators, states, strict=True):
         ours = [report for report in inputs if report.operator == operator.index]
         if operator.window is None:
@@ -66,8 +66,8 @@ def _advanced(
     sides, limits = list(clock.sides), list[float]()
     held_back = False
     for side in sides_of(operator):
-        here = [report for report in inputs if report.side is side]
-        side_clock, limit = _side(operator, side, clock.sides[side], here, upstream, now_s)
+        of_side = [report for report in inputs if report.side is side]
+        side_clock, limit = _side(operator, side, clock.sides[side], of_side, upstream, now_s)
         used = clock.sides[side].ahead if limit.lags else limit.time
         held_back = held_back or used != limit.time
         sides[side] = side_clock
@@ -112,8 +112,8 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
 def is_lagging(query: QuerySpec, manifest: Manifest) -> bool:
     """Whether a right side has not come as far as it must before left tuples are read."""
     return any(
-        one.until_us is not None and state.clock.sides[Side.RIGHT].newest < one.until_us
-        for one, state in zip(query.operators, manifest.operators, strict=True)
+        operator.until_us is not None and state.clock.sides[Side.RIGHT].newest < operator.until_us
+        for operator, state in zip(query.operators, manifest.operators, strict=True)
     )
 
 
@@ -141,15 +141,15 @@ def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None
             moments = [s.idle_since + limit / 1e6 for s in clock.sides if s.idle_since < math.inf]
             due += [moment for moment in moments if moment > now_s]
         if operator.window is not None:
-            asides = (one.due(now_s) for one in manifest.partitions.values())
+            asides = (progress.due(now_s) for progress in manifest.partitions.values())
             due += [moment for moment in asides if moment is not None]
     return min(due, default=None)
 
 
 def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: float) -> BySource:
     """The partitions after a batch that was over at `now_s`."""
-    told, newest = dict(before), dict[tuple[int, int], int]()
-    stamps = {source: dict(one.read) for source, one in before.items()}
+    after, newest = dict(before), dict[tuple[int, int], int]()
+    stamps = {source: dict(progress.read) for source, progress in before.items()}
     for report in reports:
         for source, seen in report.newest.items():
             for number, time in seen.times.items():
@@ -160,18 +160,18 @@ def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: fl
         for source, lag in report.lags.items():
             old = before[source].clocks if source in before else {}
             clocks = {number: old.get(number, (-math.inf, now_s)) for number in lag.behind}
-            told[source] = Partitions(lag.idle_us / 1e6, clocks, lag.behind)
+            after[source] = Partitions(lag.idle_us / 1e6, clocks, lag.behind)
     return {
         source: Partitions(
-            one.idle_s,
+            progress.idle_s,
             {
-                number: _moved(clock, newest.get((source, number)), one.behind[number], now_s)
-                for number, clock in one.clocks.items()
+                number: _moved(clock, newest.get((source, number)), progress.behind[number], now_s)
+                for number, clock in progress.clocks.items()
             },
-            one.behind,
+            progress.behind,
             stamps.get(source, {}),
         )
-        for source, one in told.items()
+        for source, progress in after.items()
     }
 
 

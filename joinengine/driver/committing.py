@@ -60,8 +60,8 @@ class Committing:
             restorable=restorable,
             spark=self._carried(draft.outcome.handed, last),
         )
-        found = manifests.commit(self._checkpoint, ours, last)
-        return found, found.nonce == ours.nonce
+        newest = manifests.commit(self._checkpoint, ours, last)
+        return newest, newest.nonce == ours.nonce
 
     def _carried(self, handed: Handed | None, last: Manifest) -> Mapping[str, str]:
         """The files by which Spark repeats its last micro-batch."""

@@ -66,8 +66,8 @@ class Computing:
             for report in self._jobs.read_tables(plan):
                 report.source_rows = 0  # input is what streams bring
                 reports.append(report)
-        found = {one.file: one for task in reports for one in task.skipped}
-        skipped = tuple(one for one in found.values() if one not in opened.named)
+        by_file = {skip.file: skip for task in reports for skip in task.skipped}
+        skipped = tuple(skip for skip in by_file.values() if skip not in opened.named)
         if aside is None or not skipped:
             return Routed(opened, reports, skipped)
         name = f"skipped-{self._checkpoint.world.nonce()}.parquet"

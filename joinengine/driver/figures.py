@@ -39,8 +39,8 @@ class Figure:
 
     def of(self, record: OperatorRecord) -> int:
         """The figure of one operator in one batch."""
-        found: int = attrgetter(self.at)(record)
-        return found
+        figure: int = attrgetter(self.at)(record)
+        return figure
 
 
 _LINES = (

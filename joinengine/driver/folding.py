@@ -35,9 +35,9 @@ def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorSta
     shelves = dict(before.runs)
     if isinstance(layouts.pending, Rehome):
         shelves[STATE] = {}
-    changes = [(shelf, one) for report in reports for shelf, one in report.changes.items()]
+    changes = [(shelf, change) for report in reports for shelf, change in report.changes.items()]
     for shelf in dict.fromkeys(shelf for shelf, _ in changes):
-        ours = (one for name, one in changes if name == shelf)
+        ours = (change for name, change in changes if name == shelf)
         shelves[shelf] = _changed(shelves.get(shelf, {}), ours)
     known = dict(before.files)
     known.update({stored.name: stored for _, change in changes for stored in change.files})
@@ -48,7 +48,7 @@ def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorSta
     if isinstance(layouts.pending, Refill) and copied is not None:
         newest = replace(newest, layout=copied.refilled(layouts.pending))
     live = {run.version for run in shelves.get(STATE, {}).values()}
-    older = {version: one for version, one in layouts.older.items() if version in live}
+    older = {version: layout for version, layout in layouts.older.items() if version in live}
     return replace(
         state,
         layouts=replace(layouts, newest=newest, older=older, pending=None),
@@ -75,10 +75,10 @@ def _amounts(report: OperatorReport) -> Amounts:
     each = report.instances.values()
     return Amounts(
         turns=report.turns,
-        routed=sum(sum(one.received) for one in each),
-        stored=sum(sum(one.stored) for one in each),
-        probed=sum(one.probed for one in each),
-        candidates=sum(one.candidates for one in each),
+        routed=sum(sum(report.received) for report in each),
+        stored=sum(sum(report.stored) for report in each),
+        probed=sum(report.probed for report in each),
+        candidates=sum(report.candidates for report in each),
         results=report.result_rows,
         size_bytes=report.result_bytes,
     )
@@ -109,7 +109,7 @@ def interval_of(
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
     copied = layout.copied
     copies = None if copied is None else (work.backed, copied.base)
-    found = summarise(keys, work.stored, held, layout.table, tasks, copies)._replace(whole=whole)
+    interval = summarise(keys, work.stored, held, layout.table, tasks, copies)._replace(whole=whole)
     if prices is None:
-        return found
-    return weighed(found, keys, layout.table, layout.base_function, done, prices)
+        return interval
+    return weighed(interval, keys, layout.table, layout.base_function, done, prices)

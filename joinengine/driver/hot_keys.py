@@ -85,15 +85,15 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
     loads = work.received.sum(axis=0).astype(float)
     base = layout.base_function if interval is not None else None
 
-    def told(hash_: int) -> HotKey:
+    def described(hash_: int) -> HotKey:
         rows, placement, saved = brought[hash_], layout.place(hash_), None
         if base is not None and placement is not None:
             home = int(base.homes(np.array([hash_], np.uint64))[0])
             saved = _saved(loads, placement, rows, home)
         share = sum(rows) / total if total else 0.0
         listed = hash_ in layout.table.placements
-        told = hash_, texts.get(hash_), sum(rows), share, placement, listed, saved
-        return HotKey(*told, _held(hash_, interval))
+        facts = hash_, texts.get(hash_), sum(rows), share, placement, listed, saved
+        return HotKey(*facts, _held(hash_, interval))
 
     hottest = sorted(brought, key=lambda hash_: (-sum(brought[hash_]), hash_))[:MOST_KEPT]
     model = None
@@ -101,7 +101,7 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
         homes = base.homes(interval.hashes).astype(np.int64)
         whole = np.bincount(homes, interval.arrived.sum(axis=0), layout.instances)
         model = float((interval.rest + whole).max(initial=0))
-    return Heat(tuple(map(told, hottest)), total, int(loads.max(initial=0)), model)
+    return Heat(tuple(map(described, hottest)), total, int(loads.max(initial=0)), model)
 
 
 def _held(hash_: int, interval: Interval | None) -> float | None:

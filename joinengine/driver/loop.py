@@ -263,7 +263,9 @@ class Loop:
         read = self._loaded if self._loads else self._feeds
         return {
             source: self._end(source, begin) if source in read else begin
-            for source, begin in ((one, self._start(one, start)) for one in self._feeds)
+            for source, begin in (
+                (feed_begin, self._start(feed_begin, start)) for feed_begin in self._feeds
+            )
         }
 
     def _start(self, source: int, start: Position) -> Place:

@@ -28,21 +28,23 @@ def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
 
 def _flow(batches: Sequence[OperatorRecord], side: Side) -> Flow | None:
     brought = [
-        (one, batch.watermark)
+        (at_side, batch.watermark)
         for batch in batches
-        for one in [batch.sides[side]]
-        if one.homed and math.isfinite(one.newest)
+        for at_side in [batch.sides[side]]
+        if at_side.homed and math.isfinite(at_side.newest)
     ]
     if len(brought) < 2:
         return None
-    sides = [one for one, _ in brought]
+    sides = [at_side for at_side, _ in brought]
     span_us = sides[-1].newest - sides[0].newest
     if span_us <= 0:
         return None
-    lags = [one.newest - watermark for one, watermark in brought if math.isfinite(watermark)]
-    held = next((one for one in reversed(sides) if one.held_rows), None)
+    lags = [
+        at_side.newest - watermark for at_side, watermark in brought if math.isfinite(watermark)
+    ]
+    held = next((at_side for at_side in reversed(sides) if at_side.held_rows), None)
     return Flow(
-        batch_rows=sum(one.homed for one in sides[1:]) / (len(sides) - 1),
+        batch_rows=sum(at_side.homed for at_side in sides[1:]) / (len(sides) - 1),
         batch_us=span_us / (len(sides) - 1),
         newest_us=sides[-1].newest,
         lag_us=median(lags) if lags else None,

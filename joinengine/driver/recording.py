@@ -58,10 +58,10 @@ def record_of(
     for number, (operator, ran, state) in enumerate(
         zip(query.operators, computed.operators, states, strict=True)
     ):
-        here = [report for report in computed.arrived.inputs if report.operator == number]
+        arrived = [report for report in computed.arrived.inputs if report.operator == number]
         entry = _begun(ran, resumed[number])
         _note_asked(entry, ran.tasks)
-        _fill(entry, ran.reports, state, here)
+        _fill(entry, ran.reports, state, arrived)
         entry.reason = _both(entry.reason, reasons[number])
         before = opened.last.operators[number]
         _note_counts(entry, operator, before, ran.reports, state, sealed, counts)
@@ -108,18 +108,18 @@ def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
 
 def _ways(attempt: Attempt) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
     """How the instances that the batch has found lost have gone on."""
-    found = {
+    by_way = {
         way_of(attempt.state.layouts): attempt.lost,
         Recovery.STORE: tuple(attempt.fetched),
     }
-    return tuple((way, instances) for way, instances in found.items() if instances)
+    return tuple((way, instances) for way, instances in by_way.items() if instances)
 
 
 def _note_asked(entry: OperatorRecord, tasks: Sequence[OperatorTask]) -> None:
     """Take note of the keys that tasks were asked to count."""
-    asked = [one for task in tasks if (one := task.header.counted) is not None]
-    entry.told.down_bytes = sum(one.nbytes for one in asked)
-    entry.told.whole = int(any(one.whole for one in asked))
+    asked = [keys for task in tasks if (keys := task.header.counted) is not None]
+    entry.told.down_bytes = sum(keys.nbytes for keys in asked)
+    entry.told.whole = int(any(keys.whole for keys in asked))
 
 
 def _note_counts(
@@ -134,11 +134,11 @@ def _note_counts(
     """Take note of what tasks told of keys; `before`: the state whose layout routed the batch."""
     routing = before.layouts.newest
     counted = bool(reports) and routing.choice.counts_keys
-    entry.told.up_bytes = sum(one.count_bytes for one in reports) if counted else 0
+    entry.told.up_bytes = sum(report.count_bytes for report in reports) if counted else 0
     counted = counted and operator.admission(Side.LEFT).keying.is_plain
     history = after.layouts.history
-    told = counted and history and history[-1].name in sealed
-    interval = counts.get(history[-1].name) if told else None
+    is_counted = counted and history and history[-1].name in sealed
+    interval = counts.get(history[-1].name) if is_counted else None
     entry.heat = heat_of(reports, routing.layout, interval)
 
 
@@ -158,13 +158,13 @@ def _fill(
         entry.state.expired_rows += changes.expired_rows
         entry.output_rows += report.result_rows
         entry.capped_pairs += report.capped_pairs
-    entry.capped = worst_capped(one for report in reports for one in report.capped)
+    entry.capped = worst_capped(key for report in reports for key in report.capped)
     reads = [report.reads for report in reports if report.reads is not None]
     entry.reads = Reads(
-        files=sum(one.files for one in reads),
-        size_bytes=sum(one.size_bytes for one in reads),
-        fetched_files=sum(one.fetched_files for one in reads),
-        fetched_bytes=sum(one.fetched_bytes for one in reads),
+        files=sum(read.files for read in reads),
+        size_bytes=sum(read.size_bytes for read in reads),
+        fetched_files=sum(read.fetched_files for read in reads),
+        fetched_bytes=sum(read.fetched_bytes for read in reads),
     )
     entry.state.held = [0] * entry.instances
     for run in state.shelves.state.values():
@@ -179,9 +179,15 @@ def _fill(
     entry.state.rows = sum(side.held_rows for side in entry.sides)
     entry.state.size_bytes = sum(side.held_bytes for side in entry.sides)
     entry.state.pending_rows = state.shelves.live_rows(PENDING)
-    for one in inputs:
-        entry.sides[one.side].refused += Refused(
-            *(one.rows, one.late_rows, one.null_rows, one.ahead_rows, one.unknown_change_rows)
+    for arrived in inputs:
+        entry.sides[arrived.side].refused += Refused(
+            *(
+                arrived.rows,
+                arrived.late_rows,
+                arrived.null_rows,
+                arrived.ahead_rows,
+                arrived.unknown_change_rows,
+            )
         )
 
 

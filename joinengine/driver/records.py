@@ -99,9 +99,9 @@ class Worked:
         received = np.array(self.received, float)
         if not received.any():
             return None
-        one, share = int(received.argmax()), float(received.max() / received.sum())
-        busy_s = self.busy_s[one] if one < len(self.busy_s) else 0.0
-        return Busiest(one, share, busy_s, skew(received))
+        instance, share = int(received.argmax()), float(received.max() / received.sum())
+        busy_s = self.busy_s[instance] if instance < len(self.busy_s) else 0.0
+        return Busiest(instance, share, busy_s, skew(received))
 
 
 @dataclass(slots=True)
@@ -253,18 +253,18 @@ class BatchRecord:
     @property
     def behind_rows(self) -> int | None:
         """How many messages wait in the sources; None: no source tells."""
-        found = [sum(one.behind.values()) for one in self.partitions.values()]
-        return sum(found) if found else None
+        lags = [sum(progress.behind.values()) for progress in self.partitions.values()]
+        return sum(lags) if lags else None
 
     @property
     def behind_s(self) -> float | None:
         """How old the oldest message that waited is at most, as the batch began; None: unknown."""
-        found = [
-            one.lag_s(number, self.started)
-            for one in self.partitions.values()
-            for number in one.behind
+        lags = [
+            progress.lag_s(number, self.started)
+            for progress in self.partitions.values()
+            for number in progress.behind
         ]
-        return max((lag for lag in found if lag is not None), default=None)
+        return max((lag for lag in lags if lag is not None), default=None)
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""

@@ -142,7 +142,9 @@ def _returned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
         return None
     before, after = Balance.of(np.array(state.held_under_any())), None
     if history:
-        before, after = (Balance.of(copying.level(one, history)) for one in (layout, back))
+        before, after = (
+            Balance.of(copying.level(compared, history)) for compared in (layout, back)
+        )
     return Plan(back, Reason(Cause.REFILLED, before, after, Cost()))
 
 

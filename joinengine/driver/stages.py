@@ -99,7 +99,7 @@ class Arrived:
         """The blocks that route tasks have written."""
         return cls(
             tuple(block for report in reports for block in report.blocks),
-            tuple(one for report in reports for one in report.inputs),
+            tuple(side for report in reports for side in report.inputs),
         )
 
     def and_results(self, reports: Sequence[OperatorReport]) -> Arrived:
@@ -108,7 +108,7 @@ class Arrived:
         inputs = (report.next_input for report in reports)
         return Arrived(
             (*self.blocks, *(block for block in blocks if block is not None)),
-            (*self.inputs, *(one for one in inputs if one is not None)),
+            (*self.inputs, *(side for side in inputs if side is not None)),
         )
 
     def at(self, operator: Operator) -> dict[Side, tuple[Block, ...]]:

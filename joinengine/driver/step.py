@@ -156,8 +156,8 @@ def order(
     blocks = arrived.at(operator)
     memory = settings.memory_per_task
     number, most = opened.number, program.parallelism
-    found = attempt.lost, tuple(attempt.fetched)
-    return operator.tasks(Order(state, number, blocks, most, memory, header, *found))
+    losses = attempt.lost, tuple(attempt.fetched)
+    return operator.tasks(Order(state, number, blocks, most, memory, header, *losses))
 
 
 def _inline_bytes(program: Program, state: OperatorState) -> int:
@@ -168,7 +168,7 @@ def _inline_bytes(program: Program, state: OperatorState) -> int:
     if not is_url(program.runs_folder):
         return 0
     files = state.shelves.files.values()
-    inlined = sum(one.size_bytes for one in files if one.content is not None)
+    inlined = sum(file.size_bytes for file in files if file.content is not None)
     left = max(INLINED_BYTES - inlined, 0)
     return min(INLINED_FILE_BYTES, left // program.parallelism)
 
@@ -196,8 +196,8 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
             state,
             history,
             [
-                fitted_wish(one, operator, len(query.operators), settings.naming)
-                for one in moment.wishes
+                fitted_wish(wish, operator, len(query.operators), settings.naming)
+                for wish in moment.wishes
             ],
             capacity=settings.capacity,
             lazy=settings.lazy,
@@ -207,14 +207,14 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     last, inputs = opened.last, computed.arrived.inputs
     progress = clock.progress_of(computed.routed.reports)
     partitions = clock.partitions_after(last.partitions, computed.routed.reports, moment.now_s)
-    told = query, last.operators, planned, inputs, progress, moment.now_s
-    states = clock.advance(*told, partitions)
+    terms = query, last.operators, planned, inputs, progress, moment.now_s
+    states = clock.advance(*terms, partitions)
     named = {stored.name for state in states for stored in state.layouts.history}
     sealed = {name: content for name, content in sealed.items() if name in named}
     counts = {name: interval for name, interval in seen.items() if name in named}
     record = record_of(query, computed, states, reasons, sealed, counts)
     record.partitions = partitions
-    refused = [*(one.refused for one in inputs), *(one.refused for one in computed.routed.reports)]
+    refused = [report.refused for report in (*inputs, *computed.routed.reports)]
     outcome = Outcome(
         query=last.query,
         batch=opened.number,
@@ -229,7 +229,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         position=opened.end,
         wishes=moment.wishes,
         skipped=computed.routed.skipped,
-        quiet=not any(one.rows for one in inputs),
+        quiet=not any(side.rows for side in inputs),
         handed=opened.handed,
         partitions=partitions,
     )
@@ -240,13 +240,13 @@ def _interval(
     program: Program, operator: Operator, ran: Ran, state: OperatorState, arrived: Arrived
 ) -> Interval:
     """The counts of this batch; `state`: after the tasks, with the costs that they have taught."""
-    sent = [(one.operator, one.side) for one in arrived.inputs]
-    asked = [one.header.counted for one in ran.tasks]
+    sent = [(side.operator, side.side) for side in arrived.inputs]
+    asked = [task.header.counted for task in ran.tasks]
     return interval_of(
         ran.reports,
         state,
         sent.count((operator.index, Side.LEFT)),
-        whole=all(one is None or one.whole for one in asked),
+        whole=all(keys is None or keys.whole for keys in asked),
         prices=_prices(program, operator, state),
     )
 

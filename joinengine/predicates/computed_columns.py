@@ -22,36 +22,36 @@ def compile_column(
     """
     what = f"withColumn: {name}"
     reading = Translation(text, (schema, pa.schema([])), what, zone, exact=exact)
-    sql, found = reading.select(parsed(text, what))
+    sql, kind_found = reading.select(parsed(text, what))
     if sql == "SELECT c0":
         kind = schema.field(reading.columns[0][1]).type
         return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
     kind = _plain(_values(f"{sql} from pairs", zone, reading.empty()).type)
     if kind is None:
         raise InvalidRequest(
-            f"{what}: {quoted(text)} has type {found}, which cannot be a column; cast it to "
+            f"{what}: {quoted(text)} has type {kind_found}, which cannot be a column; cast it to "
             f"another type"
         )
     return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
 
 
-def computed(one: Computed, batch: pa.RecordBatch) -> pa.Array:
+def computed(column: Computed, batch: pa.RecordBatch) -> pa.Array:
     """(n,) the values of a computed column for the rows of `batch`."""
-    arrays = [batch.column(name) for _, name in one.columns]
+    arrays = [batch.column(name) for _, name in column.columns]
     arrays = arrays or [pa.nulls(batch.num_rows, pa.int8())]
     arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
     names = [f"c{number}" for number in range(len(arrays))]
-    found = _values(one.sql, one.zone, pa.table(arrays, names=names)).cast(one.kind)
-    return found.combine_chunks()
+    values = _values(column.sql, column.zone, pa.table(arrays, names=names)).cast(column.kind)
+    return values.combine_chunks()
 
 
 def _values(sql: str, zone: str, table: pa.Table) -> pa.ChunkedArray:
-    here = engine(zone)
-    here.register("pairs", table)
+    database = engine(zone)
+    database.register("pairs", table)
     try:
-        return here.sql(sql).to_arrow_table().column(0)
+        return database.sql(sql).to_arrow_table().column(0)
     finally:
-        here.unregister("pairs")
+        database.unregister("pairs")
 
 
 def _plain(kind: pa.DataType) -> pa.DataType | None:

@@ -220,7 +220,7 @@ class Translation:
         """Give a pattern, and what replaces its matches, the form that RE2 reads."""
         if len(arguments) not in MATCHES[name]:
             raise self._refusal(f"{name} with {len(arguments)} arguments")
-        literals = [one.get("literal", {"kind": "NULL_LITERAL"}) for one in arguments[1:]]
+        literals = [argument.get("literal", {"kind": "NULL_LITERAL"}) for argument in arguments[1:]]
         if any(literal["kind"] == "NULL_LITERAL" for literal in literals):
             raise self._refusal(f"{name} with a pattern or group that is not constant")
         written, *others = (str(literal["text"]) for literal in literals)
@@ -289,10 +289,10 @@ class Translation:
         if any(p["class"] != "CONSTANT" and p.get("function_name") != "trunc" for p in inner[1:]):
             raise self._refusal("an interval of an expression that is not constant")
 
-    def _refusal(self, found: str) -> InvalidRequest:
+    def _refusal(self, refused: str) -> InvalidRequest:
         return InvalidRequest(
-            f"{self.what}: {found} in {quoted(self.text)} is not supported. Compute it before the "
-            f"query, or use an expression that docs/predicates.md lists"
+            f"{self.what}: {refused} in {quoted(self.text)} is not supported. Compute it before "
+            f"the query, or use an expression that docs/predicates.md lists"
         )
 
     def _type_of(self, sql: str) -> str:
@@ -301,27 +301,27 @@ class Translation:
         Raises InvalidRequest if the select has no type, or holds a constant that cannot be read and
         would stop the query in a batch.
         """
-        here = engine(self.zone)
-        here.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))
+        database = engine(self.zone)
+        database.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))
         try:
-            found = here.sql(f"{sql} from pairs")
-            found.fetchall()
-            return str(found.types[0])
+            answer = database.sql(f"{sql} from pairs")
+            answer.fetchall()
+            return str(answer.types[0])
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             check_said(first, self.what, self.text)
             raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
         finally:
-            here.unregister("pairs")
+            database.unregister("pairs")
 
     def _settle_column(self, node: dict[str, Any]) -> None:
         """Name a column c0, c1, .., and a field of it by its path from there."""
-        found = resolve(node["column_names"], self.schemas, self.what, exact=self.exact)
-        column = found.side, found.column
+        reference = resolve(node["column_names"], self.schemas, self.what, exact=self.exact)
+        column = reference.side, reference.column
         if column not in self.columns:
             self.columns.append(column)
-        node["column_names"] = [f"c{self.columns.index(column)}", *found.path]
-        if found.path and evaluated_type(found.kind) != found.kind:
+        node["column_names"] = [f"c{self.columns.index(column)}", *reference.path]
+        if reference.path and evaluated_type(reference.kind) != reference.kind:
             widened = _parsed("cast(c0 as double)") | {"child": dict(node)}
             node.clear()
             node.update(widened)
@@ -329,7 +329,7 @@ class Translation:
 
 def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
     """The arguments of a call; before DuckDB knew named arguments, they were its children."""
-    named = [one["expression"] for one in node.get("arguments", ())]
+    named = [argument["expression"] for argument in node.get("arguments", ())]
     return named or list(node.get("children", ()))
 
 
@@ -345,8 +345,8 @@ def _kind(name: str) -> str:
 
 
 def _written(tree: Any) -> str:
-    found = engine().execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
-    return str(found[0][0])
+    rows = engine().execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+    return str(rows[0][0])
 
 
 def _selecting(tree: Any, expression: Any) -> Any:
@@ -360,8 +360,8 @@ def _parsed(expression: str) -> dict[str, Any]:
     """The syntax tree of an expression in DuckDB's SQL."""
     text = f"select {expression}"
     row = engine().execute("select json_serialize_sql(?)", [text]).fetchall()[0]
-    (found,) = json.loads(row[0])["statements"][0]["node"]["select_list"]
-    return dict(found)
+    (tree,) = json.loads(row[0])["statements"][0]["node"]["select_list"]
+    return dict(tree)
 
 
 def _is_match(node: dict[str, Any]) -> bool:
@@ -390,5 +390,5 @@ def _nodes(tree: Any) -> list[dict[str, Any]]:
         return [node for part in tree for node in _nodes(part)]
     if not isinstance(tree, dict):
         return []
-    here = [tree] if "class" in tree else []
-    return here + [node for part in tree.values() for node in _nodes(part)]
+    nodes = [tree] if "class" in tree else []
+    return nodes + [node for part in tree.values() for node in _nodes(part)]

@@ -85,10 +85,10 @@ def compile_aggregate(
         bins = _bins(arguments, f"{what}: histogram in {quoted(text)}")
         arguments = arguments[:1]
     if len(arguments) != 1 and root["function_name"] != "count_star":
-        found = f"{len(arguments)} expressions" if arguments else "none"
+        given_instead = f"{len(arguments)} expressions" if arguments else "none"
         raise InvalidRequest(
             f"{what}: {root['function_name']} in {quoted(text)} needs one expression, found "
-            f"{found}. Give one, or count rows with count(*)"
+            f"{given_instead}. Give one, or count rows with count(*)"
         )
     if not arguments:
         return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
@@ -113,13 +113,13 @@ def compile_aggregate(
 def _bins(arguments: Sequence[dict[str, Any]], what: str) -> int:
     """The number of bins in `histogram(expression, bins)`."""
     literal = arguments[-1].get("literal", {}) if len(arguments) == len(("x", "bins")) else {}
-    found = str(literal["text"]) if literal.get("kind") == "INTEGER" else ""
-    if not (found.isdigit() and LEAST_BINS <= int(found) <= MOST_BINS):
+    number = str(literal["text"]) if literal.get("kind") == "INTEGER" else ""
+    if not (number.isdigit() and LEAST_BINS <= int(number) <= MOST_BINS):
         raise InvalidRequest(
             f"{what} needs an expression and a number of bins from {LEAST_BINS} to {MOST_BINS}, "
             f"such as histogram(x, 64)"
         )
-    return int(found)
+    return int(number)
 
 
 def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate, ...]:
@@ -127,15 +127,15 @@ def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate,
 
     Raises InvalidRequest for those that sums alone do not tell.
     """
-    for one in aggregates:
-        if one.function not in _SUMMED:
+    for aggregate in aggregates:
+        if aggregate.function not in _SUMMED:
             raise InvalidRequest(
-                f"aggregates: {one.name}: the {one.function} of rows that may go again is not "
-                f"known, since only sums are kept; leave it out, or ask a table that mergeKeys "
-                f"writes"
+                f"aggregates: {aggregate.name}: the {aggregate.function} of rows that may go "
+                "again is not known, since only sums are kept; leave it out, or ask a table that "
+                "mergeKeys writes"
             )
     rows = Aggregate("", AggregateFunction.COUNT, None, pa.int64())
-    return tuple(replace(one, weight=change) for one in (*aggregates, rows))
+    return tuple(replace(aggregate, weight=change) for aggregate in (*aggregates, rows))
 
 
 def _type_of_sum(kind: str, what: str) -> str:
@@ -154,8 +154,8 @@ def _arrow_type(select: str, reading: Translation) -> pa.DataType:
     plain = {
         f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
     }
-    found = query_parts(f"{select} from parts", reading.empty(), reading.zone)
-    return plain.get(select, found.schema.field(0).type)
+    result = query_parts(f"{select} from parts", reading.empty(), reading.zone)
+    return plain.get(select, result.schema.field(0).type)
 
 
 def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
@@ -163,12 +163,12 @@ def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
     places = zip(grouping.groups, grouping.places, strict=True)
     groups = [schema.field(name).with_name(place) for name, place in places]
     fields = [pa.field(edge, pa.int64()) for edge in grouping.edges]
-    for number, one in enumerate(grouping.aggregates):
-        kind = pa.int64() if one.function is AggregateFunction.COUNT else one.kind
-        if one.sums:
-            kind = pa.float64() if one.sums == "DOUBLE" else _decimal(one.sums)
+    for number, aggregate in enumerate(grouping.aggregates):
+        kind = pa.int64() if aggregate.function is AggregateFunction.COUNT else aggregate.kind
+        if aggregate.sums:
+            kind = pa.float64() if aggregate.sums == "DOUBLE" else _decimal(aggregate.sums)
         fields.append(pa.field(f"p{number}", kind))
-        if one.counts_values:
+        if aggregate.counts_values:
             fields.append(pa.field(f"n{number}", pa.int64()))
     return pa.schema([*groups, *fields])
 
@@ -194,44 +194,46 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
         keys = [*grouping.places, "stretch"]
         edges = [f"min({BEGINNING}) as {BEGINNING}", f"max({PANE}) as {PANE}"]
     sums = list[str]()
-    for number, one in enumerate(grouping.aggregates):
-        sums.append(f"{_first_added(one)} as p{number}")
-        if one.counts_values:
-            sums.append(f"{_number_of_values(one)} as n{number}")
+    for number, aggregate in enumerate(grouping.aggregates):
+        sums.append(f"{_first_added(aggregate)} as p{number}")
+        if aggregate.counts_values:
+            sums.append(f"{_number_of_values(aggregate)} as n{number}")
     selected = ", ".join([*grouping.places, *edges, *sums])
     sql = f"select {selected} from parts group by {', '.join(keys)}"
     return with_bins(grouping, query_parts(sql, pa.table(columns), grouping.zone), "p")
 
 
-def _first_added(one: Aggregate) -> str:
+def _first_added(aggregate: Aggregate) -> str:
     """SQL of an aggregate of tuples."""
-    value = "*" if one.sql is None else one.sql
-    if one.function is AggregateFunction.COUNT:
-        return _number_of_values(one)
-    if one.function is AggregateFunction.HISTOGRAM:
+    value = "*" if aggregate.sql is None else aggregate.sql
+    if aggregate.function is AggregateFunction.COUNT:
+        return _number_of_values(aggregate)
+    if aggregate.function is AggregateFunction.HISTOGRAM:
         return gathered(value)
-    if one.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
-        return f"{one.function}({value})"
-    if one.weight:
-        wide = {"DOUBLE": "double", "DECIMAL(38,0)": "hugeint"}.get(one.sums)
+    if aggregate.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
+        return f"{aggregate.function}({value})"
+    if aggregate.weight:
+        wide = {"DOUBLE": "double", "DECIMAL(38,0)": "hugeint"}.get(aggregate.sums)
         value = f"({value})" if wide is None else f"cast({value} as {wide})"
-        value = f"{value} * {one.weight}"
-    return f"cast(sum({value}) as {one.sums})"
+        value = f"{value} * {aggregate.weight}"
+    return f"cast(sum({value}) as {aggregate.sums})"
 
 
-def _number_of_values(one: Aggregate) -> str:
+def _number_of_values(aggregate: Aggregate) -> str:
     """SQL of how many tuples have a value."""
-    if not one.weight:
-        return f"count({'*' if one.sql is None else one.sql})"
-    known = "" if one.sql is None else f" filter (({one.sql}) is not null)"
-    return f"cast(coalesce(sum({one.weight}){known}, 0) as bigint)"
+    if not aggregate.weight:
+        return f"count({'*' if aggregate.sql is None else aggregate.sql})"
+    known = "" if aggregate.sql is None else f" filter (({aggregate.sql}) is not null)"
+    return f"cast(coalesce(sum({aggregate.weight}){known}, 0) as bigint)"
 
 
 def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:
     """The groups and the inputs of expressions, by their places, in types that SQL computes in."""
     groups = zip(grouping.places, map(tuples.column, grouping.groups), strict=True)
     inputs = zip(grouping.inputs, map(tuples.column, grouping.columns), strict=True)
-    return dict(groups) | {name: one.cast(evaluated_type(one.type)) for name, one in inputs}
+    return dict(groups) | {
+        name: column.cast(evaluated_type(column.type)) for name, column in inputs
+    }
 
 
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
@@ -248,7 +250,10 @@ def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
     other parts, too.
     """
     groups = grouping.places
-    same = " and ".join(f"parts.{one} is not distinct from due.{one}" for one in groups) or "true"
+    same = (
+        " and ".join(f"parts.{group} is not distinct from due.{group}" for group in groups)
+        or "true"
+    )
     due = f"select {', '.join([*groups, PANE])} from parts where {PANE} <= {until}"
     near = f"(select * from parts semi join ({due}) due on {same})"
     keys = [*groups, *grouping.edges]
@@ -275,11 +280,11 @@ def _parts(grouping: Grouping, source: str = "parts") -> str:
     by = ", ".join(grouping.places)
     rows = f"partition by {by} order by {BEGINNING}" if by else f"order by {BEGINNING}"
     ended = f"max({PANE}) over ({rows} rows between unbounded preceding and 1 preceding)"
-    found = f"select *, coalesce({BEGINNING} > {ended}, true) as begins from {source}"
+    pieces = f"select *, coalesce({BEGINNING} > {ended}, true) as begins from {source}"
     first = f"max({BEGINNING}) filter (where begins) over ({rows})"
-    found = f"select * replace ({first} as {BEGINNING}) from ({found})"
+    pieces = f"select * replace ({first} as {BEGINNING}) from ({pieces})"
     last = f"max({PANE}) over (partition by {', '.join([*grouping.places, BEGINNING])})"
-    return f"(select * replace ({last} as {PANE}) from ({found}))"
+    return f"(select * replace ({last} as {PANE}) from ({pieces}))"
 
 
 def finish(
@@ -295,13 +300,13 @@ def finish(
     groups = grouping.places
     columns = list(groups)
     how = dict(partial_fields(grouping.aggregates))
-    for number, one in enumerate(grouping.shown):
+    for number, aggregate in enumerate(grouping.shown):
         added = _added(grouping, f"p{number}", how[f"p{number}"])
-        if one.function is AggregateFunction.MEAN:
+        if aggregate.function is AggregateFunction.MEAN:
             added = f"cast({added} as double) / sum(n{number})"
-        elif one.kind == pa.int64() and one.function in _WHOLE:
+        elif aggregate.kind == pa.int64() and aggregate.function in _WHOLE:
             added = f"cast({added} as bigint)"
-        if one.counts_values:  # the sum of no values is NULL, also if there were any
+        if aggregate.counts_values:  # the sum of no values is NULL, also if there were any
             added = f"case when sum(n{number}) <> 0 then {added} end"
         columns.append(f"{added} as a{number}")
     columns += [f"cast({edge} as bigint) as w{place}" for place, edge in enumerate(window)]
@@ -309,10 +314,10 @@ def finish(
     by = f" group by {', '.join(keys)}" if keys else ""
     if grouping.is_net:
         by += f" having sum(p{len(grouping.shown)}) <> 0"
-    found = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
-    found = with_bins(grouping, found, "a")
-    found = found.rename_columns(schema.names).cast(schema)
-    return found if grouping.top is None else greatest(grouping, found)
+    finished = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
+    finished = with_bins(grouping, finished, "a")
+    finished = finished.rename_columns(schema.names).cast(schema)
+    return finished if grouping.top is None else greatest(grouping, finished)
 
 
 def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
@@ -325,8 +330,8 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
     order = ", ".join([f"{plain[top.by]} desc nulls last", *groups])
     rank = f"row_number() over (partition by {plain[WINDOW_END]} order by {order})"
     parts = results.rename_columns(list(plain.values()))
-    found = query_parts(f"select * from parts qualify {rank} <= {top.k}", parts)
-    return found.rename_columns(names).cast(results.schema)
+    kept = query_parts(f"select * from parts qualify {rank} <= {top.k}", parts)
+    return kept.rename_columns(names).cast(results.schema)
 
 
 def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
@@ -341,11 +346,11 @@ def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
 
 def query_parts(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
     """The result of a query over the table `parts`. Raises JoinEngineError if values overflow."""
-    here = engine(zone)
-    here.register("parts", parts)
+    database = engine(zone)
+    database.register("parts", parts)
     try:
-        return here.sql(sql).to_arrow_table()
+        return database.sql(sql).to_arrow_table()
     except duckdb.Error as error:
         raise JoinEngineError(f"aggregates: {str(error).splitlines()[0]}") from None
     finally:
-        here.unregister("parts")
+        database.unregister("parts")

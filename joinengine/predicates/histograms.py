@@ -27,10 +27,10 @@ def gathered(value: str) -> str:
 
 def with_bins(grouping: Grouping, table: pa.Table, prefix: str) -> pa.Table:
     """The columns `prefix` + number of histograms, with values or bins of parts, as bins."""
-    for number, one in enumerate(grouping.aggregates):
-        if one.function is AggregateFunction.HISTOGRAM:
+    for number, aggregate in enumerate(grouping.aggregates):
+        if aggregate.function is AggregateFunction.HISTOGRAM:
             at = table.schema.get_field_index(f"{prefix}{number}")
-            column = pa.chunked_array([_binned(table.column(at).combine_chunks(), one.bins)])
+            column = pa.chunked_array([_binned(table.column(at).combine_chunks(), aggregate.bins)])
             table = table.set_column(at, pa.field(f"{prefix}{number}", BINS_TYPE), column)
     return table
 
@@ -41,16 +41,16 @@ def _binned(lists: pa.ListArray, most: int) -> pa.ListArray:
     histograms, held = np.repeat(np.arange(len(lists)), sizes), lists.flatten()
     if pa.types.is_struct(held.type):
         lowers, uppers, counts = (
-            fixed_width(one, np.dtype(kind))
-            for one, kind in zip(held.flatten(), ("f8", "f8", "i8"), strict=True)
+            fixed_width(field, np.dtype(kind))
+            for field, kind in zip(held.flatten(), ("f8", "f8", "i8"), strict=True)
         )
-        found = merged(Bins(histograms, lowers, uppers, counts), most)
+        bins = merged(Bins(histograms, lowers, uppers, counts), most)
     else:
-        found = bins_of(histograms, fixed_width(held, np.dtype("f8")), most)
-    ends = np.cumsum(np.bincount(found.histograms, minlength=len(lists)))
+        bins = bins_of(histograms, fixed_width(held, np.dtype("f8")), most)
+    ends = np.cumsum(np.bincount(bins.histograms, minlength=len(lists)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     bins = pa.StructArray.from_arrays(
-        [pa.array(one) for one in (found.lowers, found.uppers, found.counts)],
+        [pa.array(bin_column) for bin_column in (bins.lowers, bins.uppers, bins.counts)],
         fields=list(BINS_TYPE.value_type),
     )
     return pa.ListArray.from_arrays(offsets, bins, BINS_TYPE, mask=lists.is_null())

@@ -29,14 +29,16 @@ def add_up_last(
     """(n,) tuples, their times, and which are due -> the results of those that are."""
     assert isinstance(grouping.panes, Last)
     columns = [*grouping.places]
-    columns += [f"{_over_window(one)} as a{i}" for i, one in enumerate(grouping.aggregates)]
+    columns += [
+        f"{_over_window(aggregate)} as a{i}" for i, aggregate in enumerate(grouping.aggregates)
+    ]
     columns += ["min(t) over w", "t"]
     frame = f"rows between {grouping.panes.rows - 1} preceding and current row"
     window = f"w as ({_in_order(grouping, '')} {frame})"
     sql = f"select {', '.join(columns)} from parts window {window} qualify due"
-    found = query_parts(sql, _table(grouping, tuples, times, due), grouping.zone)
-    found = with_bins(grouping, found, "a")
-    return found.rename_columns(schema.names).cast(schema)
+    sums = query_parts(sql, _table(grouping, tuples, times, due), grouping.zone)
+    sums = with_bins(grouping, sums, "a")
+    return sums.rename_columns(schema.names).cast(schema)
 
 
 def rank_from_last(
@@ -60,18 +62,18 @@ def _table(
 def _in_order(grouping: Grouping, way: str, *groups: str) -> str:
     """SQL for the order within a group; `way`: after each column; `groups`: further ones."""
     by = ", ".join([*grouping.places, *groups])
-    order = ", ".join(f"{one}{way}" for one in ("t", *grouping.inputs))
+    order = ", ".join(f"{column}{way}" for column in ("t", *grouping.inputs))
     return f"partition by {by} order by {order}" if by else f"order by {order}"
 
 
-def _over_window(one: Aggregate) -> str:
+def _over_window(aggregate: Aggregate) -> str:
     """SQL for an aggregate over the window w, in the type of its result."""
-    value = "*" if one.sql is None else one.sql
-    if one.function is AggregateFunction.HISTOGRAM:
+    value = "*" if aggregate.sql is None else aggregate.sql
+    if aggregate.function is AggregateFunction.HISTOGRAM:
         return f"{gathered(value)} over w"
-    if one.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
-        return f"{one.function}({value}) over w"
-    added = f"cast(sum({value}) over w as {one.sums})"
-    if one.function is AggregateFunction.MEAN:
+    if aggregate.function not in (AggregateFunction.SUM, AggregateFunction.MEAN):
+        return f"{aggregate.function}({value}) over w"
+    added = f"cast(sum({value}) over w as {aggregate.sums})"
+    if aggregate.function is AggregateFunction.MEAN:
         return f"cast({added} as double) / count({value}) over w"
-    return f"cast({added} as bigint)" if one.kind == pa.int64() else added
+    return f"cast({added} as bigint)" if aggregate.kind == pa.int64() else added

@@ -38,13 +38,13 @@ def resolve(
     qualified = len(names) > 1 and names[0].lower() in ("left", "right")
     if qualified:
         sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
-        found = _columns(names[1], schemas, sides, exact=exact)
-        if found:
-            return _inside(*found[0], names[2:], what, exact=exact)
-    found = _columns(names[0], schemas, list(PAIR), exact=exact)
-    if qualified and (not found or not pa.types.is_struct(found[0][1].type)):
-        found = []
-    if not found:
+        columns = _columns(names[1], schemas, sides, exact=exact)
+        if columns:
+            return _inside(*columns[0], names[2:], what, exact=exact)
+    columns = _columns(names[0], schemas, list(PAIR), exact=exact)
+    if qualified and (not columns or not pa.types.is_struct(columns[0][1].type)):
+        columns = []
+    if not columns:
         known = ", ".join(name for side in sides for name in schemas[side].names)
         if qualified and known:
             known = f"the columns of the {sides[0].name.lower()} side are {known}"
@@ -56,11 +56,11 @@ def resolve(
         else:
             hint = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
         raise InvalidRequest(f"{what}: column {quoted(written)} does not exist; {known}{hint}")
-    if len(found) > 1:
+    if len(columns) > 1:
         raise InvalidRequest(
             f"{what}: column {names[0]!r} is on both sides; write left.{written} or right.{written}"
         )
-    return _inside(*found[0], names[1:], what, exact=exact)
+    return _inside(*columns[0], names[1:], what, exact=exact)
 
 
 def _columns(
@@ -87,16 +87,17 @@ def _inside(
                 f"dot, write `{where}.{name}`"
             )
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        found = [field for field in fields if _same(field.name, name, exact=exact)]
-        if len(found) != 1:
+        matching = [field for field in fields if _same(field.name, name, exact=exact)]
+        if len(matching) != 1:
             there = ", ".join(field.name for field in fields)
             raise InvalidRequest(
-                f"{what}: {where} has {len(found) or 'no'} fields {name!r}; its fields are {there}"
+                f"{what}: {where} has {len(matching) or 'no'} fields {name!r}; "
+                f"its fields are {there}"
             )
-        names.append(found[0].name)
-        kind = found[0].type
+        names.append(matching[0].name)
+        kind = matching[0].type
     return Reference(side, column.name, tuple(names), kind)
 
 
-def _same(one: str, other: str, *, exact: bool) -> bool:
-    return one == other or (not exact and one.lower() == other.lower())
+def _same(name: str, other: str, *, exact: bool) -> bool:
+    return name == other or (not exact and name.lower() == other.lower())

@@ -48,7 +48,10 @@ def shallow(what: str, text: str) -> Iterator[None]:
 def check_brackets(sql: str, what: str, text: str) -> None:
     """Refuse `text`, in DuckDB's words `sql`, if more than _MOST_NESTED brackets are open."""
     brackets = re.findall(r"[()\[\]]", _QUOTED.sub("", sql))
-    if max(accumulate(1 if one in "([" else -1 for one in brackets), default=0) > _MOST_NESTED:
+    if (
+        max(accumulate(1 if bracket in "([" else -1 for bracket in brackets), default=0)
+        > _MOST_NESTED
+    ):
         raise _too_deep(what, text)
 
 
@@ -85,8 +88,8 @@ def _uses(function: str) -> int:
     (3, 1, 1)
     """
     most = 1
-    for one in _FORM.split(FORMS.get(function, "")):
-        arguments, _, body = one.partition(" as ")
+    for form in _FORM.split(FORMS.get(function, "")):
+        arguments, _, body = form.partition(" as ")
         for name in re.findall(r"\w+", arguments):
             most = max(most, len(re.findall(rf"\b{name}\b", body)))
     return most

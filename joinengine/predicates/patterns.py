@@ -90,16 +90,16 @@ def replacement_in_re2(text: str, groups: int) -> str:
     """
     made, at = list[str](), 0
     while at < len(text):
-        one = text[at]
+        letter = text[at]
         at += 1
-        if one == "\\":
+        if letter == "\\":
             if at == len(text):
                 raise ValueError("a \\ at the end of the replacement; write it twice")
             made.append(_in_replacement(text[at]))
             at += 1
-        elif one == "$":
-            found = re.match(r"\d", text[at:])
-            number = int(found[0]) if found else groups + 1
+        elif letter == "$":
+            digit = re.match(r"\d", text[at:])
+            number = int(digit[0]) if digit else groups + 1
             if number > groups:
                 raise ValueError(f"a $ in the replacement that names none of the {groups} groups")
             at += 1
@@ -109,7 +109,7 @@ def replacement_in_re2(text: str, groups: int) -> str:
                 raise ValueError("a group above $9 in the replacement")
             made.append(f"\\{number}")
         else:
-            made.append(_in_replacement(one))
+            made.append(_in_replacement(letter))
     return "".join(made)
 
 
@@ -146,28 +146,28 @@ class _Reader:
 
     def _atom(self, depth: int) -> tuple[str, bool, bool]:
         """(for RE2, may be empty, may be repeated)."""
-        one = self._next()
-        match one:
+        letter = self._next()
+        match letter:
             case "(":
                 text, empty = self._group(depth)
-                found = text, empty, True
+                atom = text, empty, True
             case "[":
-                found = self._brackets(), False, True
+                atom = self._brackets(), False, True
             case ".":
-                found = f"[^{_BREAKS}]", False, True
+                atom = f"[^{_BREAKS}]", False, True
             case "^":
-                found = "^", True, False
+                atom = "^", True, False
             case "$":
-                found = self._end(depth), True, False
+                atom = self._end(depth), True, False
             case "\\":
-                found = self._escape()
+                atom = self._escape()
             case "*" | "+" | "?":
-                raise ValueError(f"a {one} that repeats nothing")
+                raise ValueError(f"a {letter} that repeats nothing")
             case "{":
                 raise ValueError("a { that starts no count; write \\{")
             case _:
-                found = _literal(one), False, True
-        return found
+                atom = _literal(letter), False, True
+        return atom
 
     def _group(self, depth: int) -> tuple[str, bool]:
         if self._takes("?:"):
@@ -245,11 +245,11 @@ class _Reader:
 
     def _bracketed(self) -> str:
         """A character, or the text of a class, which is longer."""
-        one = self._next("[")
-        if one == "[" or (one == "&" and self._pattern.startswith("&", self.at)):
-            raise ValueError(f"{'[' if one == '[' else '&&'} in brackets")
-        if one != "\\":
-            return one
+        letter = self._next("[")
+        if letter == "[" or (letter == "&" and self._pattern.startswith("&", self.at)):
+            raise ValueError(f"{'[' if letter == '[' else '&&'} in brackets")
+        if letter != "\\":
+            return letter
         letter = self._peek("\\")
         if letter in _INSIDE:
             self.at += 1
@@ -259,30 +259,34 @@ class _Reader:
         return self._letter()
 
     def _quantifier(self, *, empty: bool, repeatable: bool) -> str:
-        found = self._times()
-        if not found:
+        quantifier = self._times()
+        if not quantifier:
             return ""
         if not repeatable:
-            raise ValueError(f"a {found} that repeats an anchor")
+            raise ValueError(f"a {quantifier} that repeats an anchor")
         if self._takes("+"):
-            raise ValueError(f"the possessive {found}+")
-        self.loops = self.loops or (empty and found != "?")
-        found += "?" if self._takes("?") else ""
+            raise ValueError(f"the possessive {quantifier}+")
+        self.loops = self.loops or (empty and quantifier != "?")
+        quantifier += "?" if self._takes("?") else ""
         if self._times():
             raise ValueError("two repetitions in a row")
-        return found
+        return quantifier
 
     def _times(self) -> str:
         if self.at < len(self._pattern) and self._peek() in "*+?":
             return self._next()
-        found = _TIMES.match(self._pattern, self.at)
-        if not found:
+        match_found = _TIMES.match(self._pattern, self.at)
+        if not match_found:
             return ""
-        least, most = int(found[1]), int(found[3] or found[1])
-        if max(least, most) > _MOST_TIMES or most < least or (found[3] and not found[2]):
-            raise ValueError(f"the count {found[0]}, above the limit of {_MOST_TIMES}")
-        self.at = found.end()
-        return found[0]
+        least, most = int(match_found[1]), int(match_found[3] or match_found[1])
+        if (
+            max(least, most) > _MOST_TIMES
+            or most < least
+            or (match_found[3] and not match_found[2])
+        ):
+            raise ValueError(f"the count {match_found[0]}, above the limit of {_MOST_TIMES}")
+        self.at = match_found.end()
+        return match_found[0]
 
     def _peek(self, before: str = "") -> str:
         if self.at >= len(self._pattern):
@@ -290,14 +294,14 @@ class _Reader:
         return self._pattern[self.at]
 
     def _next(self, before: str = "") -> str:
-        one = self._peek(before)
+        letter = self._peek(before)
         self.at += 1
-        return one
+        return letter
 
     def _takes(self, text: str) -> bool:
-        found = self._pattern.startswith(text, self.at)
-        self.at += len(text) if found else 0
-        return found
+        is_next = self._pattern.startswith(text, self.at)
+        self.at += len(text) if is_next else 0
+        return is_next
 
 
 def _literal(letter: str) -> str:

@@ -93,7 +93,7 @@ def evaluated(predicate: Predicate, arrays: Sequence[pa.Array]) -> Bools | None:
     """(n,) whether a predicate is true of rows of its columns; None: DuckDB is to be asked."""
     columns = columns_of(arrays) if is_plain(predicate) else None
     test = None if columns is None else test_of(predicate, columns)
-    return None if test is None or columns is None else test([one.values for one in columns])
+    return None if test is None or columns is None else test([column.values for column in columns])
 
 
 def is_plain(predicate: Predicate) -> bool:
@@ -117,7 +117,7 @@ def test_of(predicate: Predicate, columns: Sequence[Column]) -> Test | None:
     condition = _condition_of(predicate)
     if condition is None:
         return None
-    numbers = [Number(*one[1:], operator.itemgetter(at)) for at, one in enumerate(columns)]
+    numbers = [Number(*column[1:], operator.itemgetter(at)) for at, column in enumerate(columns)]
     try:
         return condition(numbers)
     except _NotPlain:
@@ -126,10 +126,10 @@ def test_of(predicate: Predicate, columns: Sequence[Column]) -> Test | None:
 
 @lru_cache(maxsize=256)
 def _condition_of(predicate: Predicate) -> _Condition | None:
-    here = engine(predicate.zone)
-    told = here.execute("select json_serialize_sql(?)", [predicate.sql]).fetchall()[0][0]
+    database = engine(predicate.zone)
+    serialized = database.execute("select json_serialize_sql(?)", [predicate.sql]).fetchall()[0][0]
     try:
-        (tree,) = json.loads(told)["statements"][0]["node"]["select_list"]
+        (tree,) = json.loads(serialized)["statements"][0]["node"]["select_list"]
         return _condition(tree)
     except (_NotPlain, RecursionError):
         return None
@@ -139,7 +139,7 @@ def _condition(node: dict[str, Any]) -> _Condition:
     """What a node of the syntax tree says of rows."""
     kind = node["type"]
     if kind in _CONJUNCTIONS:
-        joined, parts = _CONJUNCTIONS[kind], [_condition(one) for one in node["children"]]
+        joined, parts = _CONJUNCTIONS[kind], [_condition(child) for child in node["children"]]
         return lambda columns: _joined(joined, [part(columns) for part in parts])
     if kind == "OPERATOR_NOT":
         (inner,) = map(_condition, node["children"])
@@ -170,8 +170,8 @@ def _between(value: Number, lower: Number, upper: Number) -> Test:
 
 def _compared(compare: Callable[[Any, Any], Any], left: Number, right: Number) -> Test:
     _common(left, right)
-    one, other = left.compute, right.compute
-    return lambda values: compare(one(values), other(values))
+    left_of, right_of = left.compute, right.compute
+    return lambda values: compare(left_of(values), right_of(values))
 
 
 def _number(node: dict[str, Any]) -> _Numbers:
@@ -185,7 +185,7 @@ def _number(node: dict[str, Any]) -> _Numbers:
         return lambda _: constant
     if kind != "FUNCTION":
         raise _NotPlain
-    name, given = node["function_name"], [_number(one) for one in arguments_of(node)]
+    name, given = node["function_name"], [_number(argument) for argument in arguments_of(node)]
     if name in _SUMS and len(given) == 2:
         left, right = given
         return lambda columns: _summed(name, left(columns), right(columns))
@@ -253,29 +253,31 @@ def _summed(name: str, left: Number, right: Number) -> Number:
     apply, kind = _SUMS[name], _common(left, right)
     if kind not in (_DOUBLE, _WHOLE):
         raise _NotPlain
-    ends = [apply(one, other) for one in left[1:3] for other in right[1:3]]
-    low, high, one, other = min(ends), max(ends), left.compute, right.compute
+    ends = [apply(end, other_end) for end in left[1:3] for other_end in right[1:3]]
+    low, high, left_of, right_of = min(ends), max(ends), left.compute, right.compute
     if kind == _DOUBLE:
         if not math.isfinite(high - low):
             raise _NotPlain
-        return Number(kind, low, high, None, lambda values: apply(one(values), other(values)))
+        return Number(
+            kind, low, high, None, lambda values: apply(left_of(values), right_of(values))
+        )
     most = min(part.most for part in (left, right) if part.most is not None)
     if max(-low, high) > most:
         raise _NotPlain
     return Number(
-        kind, low, high, most, lambda values: apply(_wide(one(values)), _wide(other(values)))
+        kind, low, high, most, lambda values: apply(_wide(left_of(values)), _wide(right_of(values)))
     )
 
 
-def _absolute(one: Number) -> Number:
-    most, inner = max(-one.low, one.high), one.compute
+def _absolute(number: Number) -> Number:
+    most, inner = max(-number.low, number.high), number.compute
     if (
-        one.is_constant
-        or one.kind not in (_DOUBLE, _WHOLE)
-        or (one.kind == _WHOLE and most > (one.most or 0))
+        number.is_constant
+        or number.kind not in (_DOUBLE, _WHOLE)
+        or (number.kind == _WHOLE and most > (number.most or 0))
     ):
         raise _NotPlain
-    return Number(one.kind, 0, most, one.most, lambda values: np.abs(inner(values)))
+    return Number(number.kind, 0, most, number.most, lambda values: np.abs(inner(values)))
 
 
 def _wide(values: Any) -> Any:

@@ -81,17 +81,17 @@ def heaviest(
         whole.merge(_opened(content))
     kind = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
     assert grouping.top is not None
-    found = sorted(whole.get_frequent_items(kind), key=lambda item: (-item[1], item[0]))
-    found = found[: grouping.top.k]
-    names = [None if name == _NULL else name.removeprefix(_VALUE) for name, *_ in found]
+    items = sorted(whole.get_frequent_items(kind), key=lambda item: (-item[1], item[0]))
+    items = items[: grouping.top.k]
+    names = [None if name == _NULL else name.removeprefix(_VALUE) for name, *_ in items]
     columns: dict[str, Any] = {
         grouping.groups[0]: pa.array(names, pa.string()),
-        grouping.top.by: pa.array([item[1] for item in found], pa.int64()),
+        grouping.top.by: pa.array([item[1] for item in items], pa.int64()),
     }
     for number, name in enumerate(bound_names(grouping.top), start=2):
-        columns[name] = pa.array([item[number] for item in found], pa.int64())
+        columns[name] = pa.array([item[number] for item in items], pa.int64())
     for name, time in zip((WINDOW_START, WINDOW_END), window, strict=True):
-        columns[name] = pa.array(np.full(len(found), time)).cast(schema.field(name).type)
+        columns[name] = pa.array(np.full(len(items), time)).cast(schema.field(name).type)
     return pa.table(columns).cast(schema)
 
 

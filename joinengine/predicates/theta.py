@@ -64,17 +64,20 @@ class Grid:
         test = plain.test_of(predicate, columns)
         if test is None:
             return None
-        return cls(test, [(at in along, one.values) for at, one in enumerate(columns)])
+        return cls(test, [(at in along, column.values) for at, column in enumerate(columns)])
 
     def where(self, down: slice, along: slice) -> Ints:
         """(n,) the pairs that it is true of, numbered row by row."""
-        found = self.test(
-            [one[None, along] if is_along else one[down, None] for is_along, one in self.columns]
+        is_true = self.test(
+            [
+                values[None, along] if is_along else values[down, None]
+                for is_along, values in self.columns
+            ]
         )
         shape = down.stop - down.start, along.stop - along.start
-        if found.shape != shape:  # no column of one side
-            found = np.broadcast_to(found, shape)
-        return found.ravel().nonzero()[0]
+        if is_true.shape != shape:  # no column of one side
+            is_true = np.broadcast_to(is_true, shape)
+        return is_true.ravel().nonzero()[0]
 
 
 def columns_of(predicate: Predicate, side: Side, batch: pa.RecordBatch, rows: Rows) -> Sided | None:
@@ -84,18 +87,18 @@ def columns_of(predicate: Predicate, side: Side, batch: pa.RecordBatch, rows: Ro
     places = [at for at, (its, _) in enumerate(predicate.columns) if its is side]
     taken = pa.array(rows)
     arrays = [batch.column(predicate.columns[at][1]).take(taken) for at in places]
-    found = plain.columns_of([one.cast(evaluated_type(one.type)) for one in arrays])
-    return None if found is None else dict(zip(places, found, strict=True))
+    plain_columns = plain.columns_of([array.cast(evaluated_type(array.type)) for array in arrays])
+    return None if plain_columns is None else dict(zip(places, plain_columns, strict=True))
 
 
 def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_]:
     arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
-    found = plain.evaluated(predicate, arrays)
-    if found is not None:
-        return found
-    here = engine(predicate.zone)
-    here.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
+    is_true = plain.evaluated(predicate, arrays)
+    if is_true is not None:
+        return is_true
+    database = engine(predicate.zone)
+    database.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
     # A relation, as `sql` makes one, is bound twice.
-    (answer,) = here.execute(predicate.sql).fetchnumpy().values()
-    here.unregister("pairs")
+    (answer,) = database.execute(predicate.sql).fetchnumpy().values()
+    database.unregister("pairs")
     return np.asarray(np.ma.filled(answer, False), bool)

@@ -56,7 +56,7 @@ def _plain(match: re.Match[str]) -> str:
 
 def _constant(written: str, mark: str = "") -> str:
     """A text constant of one or more pieces, for DuckDB's parser, behind a mark."""
-    whole = "".join(_meaning(one) for one in re.findall(_TEXT, written, re.DOTALL))
+    whole = "".join(_meaning(piece) for piece in re.findall(_TEXT, written, re.DOTALL))
     return "'" + mark + whole.replace("'", "''") + "'"
 
 
@@ -69,14 +69,14 @@ def _meaning(constant: str) -> str:
     if constant[0] in "rR":
         return constant[2:-1]
     try:
-        found = _ESCAPES.sub(_unescaped, constant[1:-1])
+        meaning = _ESCAPES.sub(_unescaped, constant[1:-1])
         # Two halves of a surrogate pair are one character.
-        found = found.encode("utf-16", "surrogatepass").decode("utf-16")
+        meaning = meaning.encode("utf-16", "surrogatepass").decode("utf-16")
     except (ValueError, OverflowError):
         raise ValueError(f"an escape in {constant} is not a character") from None
-    if "\0" in found:
+    if "\0" in meaning:
         raise ValueError("a text constant with the character 0 is not supported")
-    return found
+    return meaning
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -85,5 +85,5 @@ def _unescaped(match: re.Match[str]) -> str:
     digits = match["short"] or match["long"]
     if digits or match["octal"]:
         return chr(int(digits, 16) if digits else int(match["octal"], 8))
-    one = match["one"]
-    return match[0] if one in "%_" else _LETTERS.get(one, one)
+    letter = match["one"]
+    return match[0] if letter in "%_" else _LETTERS.get(letter, letter)

@@ -77,18 +77,18 @@ class Attempts:
         while True:
             tasks = order(attempt)
             reports = self._jobs.run(operator, tasks) if tasks else []
-            found = losses_in(reports)
-            if not found:
+            losses = losses_in(reports)
+            if not losses:
                 return attempt, tasks, reports
             if self._lost_at is None:
                 self._lost_at = self._world.timer_s()
             try:
-                attempt = self._recovered(operator, attempt, found)
+                attempt = self._recovered(operator, attempt, losses)
             except DamagedState as error:
                 if self._settings.durability is not Durability.REPLICAS:
                     raise
                 if tries == _MOST_TRIES:
-                    raise DamagedState(_gone_with_executors(operator, found)) from error
+                    raise DamagedState(_gone_with_executors(operator, losses)) from error
                 # A task away from its executor's disk has not found its state; the next one may.
                 attempt, tries = begin, tries + 1
 
@@ -159,9 +159,9 @@ class Attempts:
         except DamagedState as error:
             raise DamagedState(f"join {operator.index}: {error}") from None
         ways = {
-            one: f"it was read again from the store{instead}: {size_text(size)} in "
-            f"{fetched.seconds[one]:.3g} s{self._store.note}"
-            for one, size in fetched.sizes.items()
+            instance: f"it was read again from the store{instead}: {size_text(size)} in "
+            f"{fetched.seconds[instance]:.3g} s{self._store.note}"
+            for instance, size in fetched.sizes.items()
         }
         _tell(operator, lost, ways)
         return replace(attempt, fetched={**attempt.fetched, **fetched.rows})

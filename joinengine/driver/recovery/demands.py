@@ -44,16 +44,16 @@ def standing_by(
     Raises InvalidRequest as `as_recovered`, and for more instances than a layout can have with its
     standbys.
     """
-    found = [_on(as_recovered(choice, settings.recovery), executors) for choice in choices]
-    for operator, choice in zip(operators, found, strict=True):
+    able = [_on(as_recovered(choice, settings.recovery), executors) for choice in choices]
+    for operator, choice in zip(operators, able, strict=True):
         if operator.policy.changes:
             choice.check(operator.condition, operator.instances)
     schedule = {
         batch: [wish_recovered(wish, settings.recovery) for wish in wishes]
         for batch, wishes in settings.schedule.items()
     }
-    check_durability(operators, found, settings)
-    return found, replace(settings, schedule=schedule)
+    check_durability(operators, able, settings)
+    return able, replace(settings, schedule=schedule)
 
 
 def _on(choice: LayoutChoice, executors: int) -> LayoutChoice:

@@ -79,7 +79,7 @@ class Uploaded:
 
     def share(self, last: Manifest) -> None:
         """Wait until tasks can read what they are to take over from others, before a batch."""
-        if self.is_behind and any(_is_taken(one.layouts.pending) for one in last.operators):
+        if self.is_behind and any(_is_taken(state.layouts.pending) for state in last.operators):
             self.wait_for(last)
 
     def wait_for(self, manifest: Outcome) -> None:
@@ -132,8 +132,8 @@ def files_of(manifest: Outcome) -> set[str]:
     """The files that must be in the folder of runs; inlined ones are in the manifest."""
     inlined = {
         name
-        for one in manifest.operators
-        for name, stored in one.shelves.files.items()
+        for state in manifest.operators
+        for name, stored in state.shelves.files.items()
         if stored.content is not None
     }
     return manifest.named_files() - inlined

@@ -43,8 +43,8 @@ def recovered(operator: int, state: OperatorState, lost: Mapping[int, str]) -> O
     shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
     try:
         older = {
-            version: _promoted(one, lost) if version in versions else one
-            for version, one in layouts.older.items()
+            version: _promoted(layout, lost) if version in versions else layout
+            for version, layout in layouts.older.items()
         }
         layouts = replace(_without(layouts, lost), older=older)
     except DamagedState as error:

@@ -42,18 +42,18 @@ def line_to(checkpoint: Checkpoint, newest: Manifest) -> Line:
     """From where a checkpoint is restored. Raises DamagedState, naming a file, if it cannot be."""
     if newest.restorable >= newest.batch:  # what is missing is damage, and its reader will tell
         return Line(newest, ())
-    there, lost, one = set(checkpoint.runs.names()), list[Manifest](), newest
-    while missing := files_of(one) - there:
-        lost.insert(0, one)
-        if one.batch == newest.restorable:
+    there, lost, manifest = set(checkpoint.runs.names()), list[Manifest](), newest
+    while missing := files_of(manifest) - there:
+        lost.insert(0, manifest)
+        if manifest.batch == newest.restorable:
             raise DamagedState(
                 f"run file {checkpoint.runs.folder}/{min(missing)} is missing; restore it from a "
                 "copy"
             )
-        if one.batch == 0:
+        if manifest.batch == 0:
             return Line(None, lost)
-        one = line.before(checkpoint.manifests, one)
-    return Line(one, lost)
+        manifest = line.before(checkpoint.manifests, manifest)
+    return Line(manifest, lost)
 
 
 def restored(
