@@ -48,7 +48,10 @@ def wanted_backups(loads: Loads, levels: Levels, counted: tuple[Words, Ints]) ->
     keys = len(loads.hashes)
     named = np.zeros(keys, np.int64)
     listed = sorted(levels.listed.items())
-    lists = np.array([one for one, _ in listed], np.uint64), np.array([n for _, n in listed], int)
+    lists = (
+        np.array([hash_listed for hash_listed, _ in listed], np.uint64),
+        np.array([n for _, n in listed], int),
+    )
     for hashes, backups in (counted, lists):
         known = np.isin(hashes, loads.hashes)
         at = np.searchsorted(loads.hashes, hashes[known])
@@ -71,7 +74,7 @@ def with_backups(
     `plain`: (K, copies) where the keys would be without a routing table. `domains`: instances whose
     numbers are equal modulo it fail together; None: each fails alone.
     """
-    level, found = loads.per_instance(), dict[int, tuple[int, ...]]()
+    level, holders = loads.per_instance(), dict[int, tuple[int, ...]]()
     cost = loads.backups.load
     homes = np.zeros(len(loads.hashes), np.int64)
     homes[loads.keys] = loads.instances
@@ -86,17 +89,19 @@ def with_backups(
         taken = {int(homes[key]), *backups}
         while len(backups) < wanted[key]:
             others = _others(taken, loads.n_instances, domains or loads.n_instances)
-            new = min(others, key=lambda one: (level[one], one))
+            new = min(others, key=lambda instance: (level[instance], instance))
             level[new] += cost[key]
             backups.append(new)
             taken.add(new)
         while len(backups) > wanted[key]:
             kept = plain[key].tolist()
-            gone = max(backups, key=lambda one: (one not in kept, level[one], one))
+            gone = max(
+                backups, key=lambda instance: (instance not in kept, level[instance], instance)
+            )
             level[gone] -= cost[key]
             backups.remove(gone)
-        found[key] = (int(homes[key]), *backups)
-    return found
+        holders[key] = (int(homes[key]), *backups)
+    return holders
 
 
 def _present(loads: Loads) -> Ints:
@@ -106,6 +111,6 @@ def _present(loads: Loads) -> Ints:
 
 def _others(taken: set[int], instances: int, domains: int) -> list[int]:
     """Instances that have no copy; of domains that have none, if there are such."""
-    others = [one for one in range(instances) if one not in taken]
-    shut = {one % domains for one in taken}
-    return [one for one in others if one % domains not in shut] or others
+    others = [instance for instance in range(instances) if instance not in taken]
+    shut = {instance % domains for instance in taken}
+    return [instance for instance in others if instance % domains not in shut] or others

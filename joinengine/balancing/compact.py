@@ -104,15 +104,15 @@ def discretise(values: Floats, groups: Ints, n_groups: int, degree: int) -> Ints
         if upper[i] > lower[i]:
             uppers[i] = np.clip(np.ceil((after - below) / width), 0, counts[i])
         deviation = after - width * uppers[i]
-    found: Ints = lower[kind]
+    rounded: Ints = lower[kind]
     between = np.flatnonzero(uppers.ravel()[cells])
     cells = cells[between]
     order = np.argsort(cells, kind="stable")
     firsts = np.flatnonzero(np.diff(cells[order], prepend=-1))
     rank = np.arange(len(cells)) - np.repeat(firsts, np.diff(firsts, append=len(cells)))
     raised = between[order[rank < uppers.ravel()[cells[order]]]]
-    found[raised] = upper[kind[raised]]
-    return found
+    rounded[raised] = upper[kind[raised]]
+    return rounded
 
 
 def distinct(values: Ints) -> Ints:

@@ -100,8 +100,8 @@ class Costs:
         scaled = zip(STEPS.values(), self.scales, strict=True)
         both = [np.array(step.prices) * scale for step, scale in scaled]
         total = Amounts(*np.sum(both, axis=0).tolist())
-        found = total._replace(results=total.results + total.size_bytes * self.result_bytes)
-        return np.array([getattr(found, name) + getattr(further, name) for name in PRICED])
+        further_total = total._replace(results=total.results + total.size_bytes * self.result_bytes)
+        return np.array([getattr(further_total, name) + getattr(further, name) for name in PRICED])
 
     @property
     def turn_s(self) -> float:
@@ -136,7 +136,9 @@ def _is_scale(scale: object) -> bool:
 def _ratio(step: _Step, tasks: Sequence[tuple[Mapping[str, float], Amounts]]) -> float | None:
     """Measured over predicted seconds of a step: the median task; None: nothing was measured."""
     predicted = np.array([np.dot(step.prices, amounts) for _, amounts in tasks])
-    measured = np.array([sum(told.get(part, 0.0) for part in step.parts) for told, _ in tasks])
+    measured = np.array(
+        [sum(seconds.get(part, 0.0) for part in step.parts) for seconds, _ in tasks]
+    )
     some = (predicted > 0) & (measured > 0) & np.isfinite(measured)
     if not some.any():
         return None
@@ -162,5 +164,5 @@ def shared_out(seconds: Mapping[str, float], each: Sequence[Amounts]) -> list[li
     predicted[:, -1] = predicted.sum(axis=1)
     totals = predicted.sum(axis=0)
     parts = np.divide(predicted, totals, out=np.full_like(dealt, 1 / len(each)), where=totals > 0)
-    found: list[list[float]] = (dealt * parts).tolist()
-    return found
+    shares: list[list[float]] = (dealt * parts).tolist()
+    return shares

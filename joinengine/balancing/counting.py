@@ -60,7 +60,7 @@ class KeysAt(NamedTuple):
     def of(self, instances: Sequence[int]) -> KeysAt:
         """Those at some instances, ascending."""
         wanted = np.asarray(instances, np.int64)
-        first, last = (np.searchsorted(self.instances, one) for one in (wanted, wanted + 1))
+        first, last = (np.searchsorted(self.instances, edge) for edge in (wanted, wanted + 1))
         rows = expand_ranges(first, last - first)
         return KeysAt(self.instances[rows], self.hashes[rows])
 
@@ -117,13 +117,15 @@ def count_keys(
     report of the former only the heaviest; in a sparing one only those with more than one of them
     and 1/LIGHT_PART of all, and none where all are few.
     """
-    told = [(some.hashes, np.diff(some.starts), asked.few) for some in arrived]
-    for one in done:
+    weights = [(needles.hashes, np.diff(needles.starts), asked.few) for needles in arrived]
+    for work_done in done:
         few = statistics.FEW_PAIRS
-        told += [(one.hashes, counts, few) for counts in (one.candidates, one.results)]
+        weights += [
+            (work_done.hashes, counts, few) for counts in (work_done.candidates, work_done.results)
+        ]
     if asked.is_sparing:
-        told = [(hashes, counts, few) for hashes, counts, few in told if counts.sum() >= few]
-    heavy = [_heavy(hashes, counts, asked, few, len(team)) for hashes, counts, few in told]
+        weights = [(hashes, counts, few) for hashes, counts, few in weights if counts.sum() >= few]
+    heavy = [_heavy(hashes, counts, asked, few, len(team)) for hashes, counts, few in weights]
     chosen, recent = asked.listed.seated(team), asked.recent.seated(team)
     if heavy:
         chosen = distinct(np.concatenate([chosen, *heavy]))
@@ -132,15 +134,15 @@ def count_keys(
         return KeyCounts.empty()
     places = np.searchsorted(hashes, chosen)
     parts = list[KeyCounts]()
-    for side, (some, runs) in enumerate(zip(arrived, state, strict=True)):
+    for side, (needles, runs) in enumerate(zip(arrived, state, strict=True)):
         counts, work = np.zeros(len(hashes), np.int64), np.zeros((3, len(hashes)), np.int64)
-        counts[places] = rows_of_keys(some, chosen)
-        work[:, places] = _done([one for one in done if one.side == side], chosen)
+        counts[places] = rows_of_keys(needles, chosen)
+        work[:, places] = _done([part for part in done if part.side == side], chosen)
         held = _held(runs, hashes)
         rows = np.flatnonzero(counts + held + work.sum(axis=0))
-        found = hashes[rows]
-        where = np.asarray(team)[seats_of(found)], np.full(len(rows), side)
-        parts.append(KeyCounts(*where, keys_of(found), counts[rows], held[rows], *work[:, rows]))
+        reported = hashes[rows]
+        where = np.asarray(team)[seats_of(reported)], np.full(len(rows), side)
+        parts.append(KeyCounts(*where, keys_of(reported), counts[rows], held[rows], *work[:, rows]))
     return KeyCounts.concat(parts)
 
 
@@ -165,12 +167,12 @@ def _heavy(hashes: Words, counts: Ints, asked: Asked, few: int, n_seats: int) ->
 
 def _done(done: Sequence[Done], hashes: Words) -> Ints:
     """(3, K) per seated key what it has done; `hashes` ascending."""
-    found = np.zeros((3, len(hashes)), np.int64)
-    for one in done:  # pieces of arrivals, and cells of a band
-        rows, places = rows_among(hashes, one.hashes)
-        for total, counts in zip(found, one[2:], strict=True):
+    sums = np.zeros((3, len(hashes)), np.int64)
+    for part in done:  # pieces of arrivals, and cells of a band
+        rows, places = rows_among(hashes, part.hashes)
+        for total, counts in zip(sums, part[2:], strict=True):
             total[rows] += counts[places]
-    return found
+    return sums
 
 
 def _held(runs: Iterable[Stretch], hashes: Words) -> Ints:

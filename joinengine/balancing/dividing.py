@@ -209,13 +209,13 @@ def _shapes(table: RoutingTable, loads: Loads, limit: float) -> dict[int, Shape]
     whole = loads.spread + loads.fixed
     heavy = np.flatnonzero(whole > limit)
     heavy = heavy[np.argsort(-whole[heavy], kind="stable")]
-    everything, found = float(whole.sum() + loads.rest.sum()), dict[int, Shape]()
+    everything, shapes = float(whole.sum() + loads.rest.sum()), dict[int, Shape]()
     for key in heavy.tolist():
         now = table.placements.get(int(loads.hashes[key]))
         others = everything - float(whole[key])
-        found[key], total = choose_way(loads, key, others, limit, now)
+        shapes[key], total = choose_way(loads, key, others, limit, now)
         everything = others + total
-    return found
+    return shapes
 
 
 def _shares(loads: Loads, key: int) -> dict[int, float]:
@@ -229,12 +229,12 @@ def _at_homes(
     table: RoutingTable, loads: Loads, keys: Collection[int]
 ) -> dict[int, dict[int, float]]:
     """Key -> its homes -> its load there, as it lies."""
-    found, fixed = dict[int, dict[int, float]](), fixed_now(loads, table)
+    at_homes, fixed = dict[int, dict[int, float]](), fixed_now(loads, table)
     for key in keys:
         spread = float(loads.spread[key] + loads.fixed[key] - fixed[key])
         shares = _shares(loads, key).items()
-        found[key] = {home: float(fixed[key]) + share * spread for home, share in shares}
-    return found
+        at_homes[key] = {home: float(fixed[key]) + share * spread for home, share in shares}
+    return at_homes
 
 
 def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
@@ -282,7 +282,7 @@ def _laid_out(
 ) -> dict[int, tuple[int, ...]]:
     """The homes of the keys that become grids: those that they have, or the emptiest instances."""
     level = _without(loads, {key: {} for key in grids}).as_planned()
-    found = dict[int, tuple[int, ...]]()
+    homes_of = dict[int, tuple[int, ...]]()
     for key, shape in grids.items():
         now = table.placements.get(int(loads.hashes[key]))
         if now is not None and now.mode is Mode.GRID and (now.rows, now.columns) == shape:
@@ -291,8 +291,8 @@ def _laid_out(
             order = np.argsort(level, kind="stable")
             homes = tuple(in_turn(level, order, loads.tasks)[: shape.homes].tolist())
         level[list(homes)] += _of_cell(loads, key, shape)
-        found[key] = homes
-    return found
+        homes_of[key] = homes
+    return homes_of
 
 
 def _of_cell(loads: Loads, key: int, shape: Shape) -> float:
@@ -333,11 +333,11 @@ def gather(table: RoutingTable, loads: Loads, limit: float, cold: Sequence[int])
     """The table in which divided keys that have cooled are whole, at homes that have room."""
     level, placed = loads.per_instance(), dict(table.placements)
     whole, at_homes = loads.spread + loads.fixed, _at_homes(table, loads, cold)
-    for key in sorted(cold, key=lambda one: float(whole[one])):
+    for key in sorted(cold, key=lambda row: float(whole[row])):
         hash_, homes = int(loads.hashes[key]), at_homes[key]
         home = int(loads.homes[key])
         if home not in homes or level[home] - homes[home] + whole[key] > limit:
-            home = min(homes, key=lambda one: float(level[one]) - homes[one])
+            home = min(homes, key=lambda instance: float(level[instance]) - homes[instance])
         if level[home] - homes[home] + whole[key] > limit:
             continue
         level[[*homes]] -= [*homes.values()]

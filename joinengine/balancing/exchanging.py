@@ -34,13 +34,13 @@ def least_whole(cost: Floats, homes: Ints, rest: Floats, limit: float) -> Ints:
 
     `cost` (K,) loads of whole keys, `rest` (N,) of what cannot be moved. It ends within `limit`.
     """
-    found = _Whole(cost, homes, rest)
-    found.lower(limit)
-    if found.peak() <= max(limit, _bound(cost, rest) * (1 + LEAST_GAIN)):
-        return found.homes
+    placing = _Whole(cost, homes, rest)
+    placing.lower(limit)
+    if placing.peak() <= max(limit, _bound(cost, rest) * (1 + LEAST_GAIN)):
+        return placing.homes
     anew = _Whole(cost, _afresh(cost, homes, rest), rest)
     anew.lower(limit)
-    return anew.homes if anew.peak() < found.peak() * (1 - LEAST_GAIN) else found.homes
+    return anew.homes if anew.peak() < placing.peak() * (1 - LEAST_GAIN) else placing.homes
 
 
 def _bound(cost: Floats, rest: Floats) -> float:
@@ -122,16 +122,16 @@ class _Whole:
         keys, homes = np.array(moved, np.int64).T
         left = distinct(self.homes[keys])
         self.homes[keys] = homes
-        for one in left.tolist():
-            self.at[one] = self.at[one][self.homes[self.at[one]] == one]
+        for instance in left.tolist():
+            self.at[instance] = self.at[instance][self.homes[self.at[instance]] == instance]
         order = np.lexsort((-self.cost[keys], homes))
         keys, homes = keys[order], homes[order]
         targets = distinct(homes)
         bounds = np.searchsorted(homes, [*targets, len(self.level)])
-        for one, first, last in zip(targets.tolist(), bounds[:-1], bounds[1:], strict=True):
-            here, come = self.at[one], keys[first:last]
-            self.at[one] = np.insert(
-                here, np.searchsorted(-self.cost[here], -self.cost[come]), come
+        for instance, first, last in zip(targets.tolist(), bounds[:-1], bounds[1:], strict=True):
+            keys_here, come = self.at[instance], keys[first:last]
+            self.at[instance] = np.insert(
+                keys_here, np.searchsorted(-self.cost[keys_here], -self.cost[come]), come
             )
 
 
@@ -140,11 +140,11 @@ def _afresh(cost: Floats, homes: Ints, rest: Floats) -> Ints:
     heavy = _heaviest(cost)
     light = cost > 0
     light[heavy] = False
-    found = homes.copy()
-    found[heavy] = _in_all_ways(cost[heavy], rest, float(cost[light].sum()))
-    level = rest + np.bincount(found[heavy], cost[heavy], minlength=len(rest))
-    _filled_up(cost, found, level, light)
-    return found
+    placed = homes.copy()
+    placed[heavy] = _in_all_ways(cost[heavy], rest, float(cost[light].sum()))
+    level = rest + np.bincount(placed[heavy], cost[heavy], minlength=len(rest))
+    _filled_up(cost, placed, level, light)
+    return placed
 
 
 def _heaviest(cost: Floats) -> Ints:
@@ -164,14 +164,14 @@ def _filled_up(cost: Floats, homes: Ints, level: Floats, light: Bools) -> None:
     bounds = np.searchsorted(homes[by_home], np.arange(len(level) + 1))
     pool = list[int]()
     for instance in range(len(level)):
-        here = by_home[bounds[instance] : bounds[instance + 1]]
-        sums = level[instance] + np.cumsum(cost[here])
+        keys_here = by_home[bounds[instance] : bounds[instance + 1]]
+        sums = level[instance] + np.cumsum(cost[keys_here])
         stay = int(np.searchsorted(sums, goal, side="right"))
-        pool += here[stay:].tolist()
+        pool += keys_here[stay:].tolist()
         level[instance] = sums[stay - 1] if stay else level[instance]
     heap = [(float(load), instance) for instance, load in enumerate(level)]
     heapq.heapify(heap)
-    for key in sorted(pool, key=lambda one: -cost[one]):
+    for key in sorted(pool, key=lambda row: -cost[row]):
         load, instance = heap[0]
         homes[key] = instance
         heapq.heapreplace(heap, (load + float(cost[key]), instance))

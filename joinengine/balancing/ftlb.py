@@ -102,8 +102,8 @@ class _Plan:
 
     def backups_of(self, key: int) -> list[int]:
         """The backups of a key as they were."""
-        found: list[int] = self.backups[self.first[key] : self.first[key + 1]].tolist()
-        return found
+        backups: list[int] = self.backups[self.first[key] : self.first[key + 1]].tolist()
+        return backups
 
     def is_shut(self, key: int, instance: int) -> bool:
         """Whether an instance would fail together with a backup of a key, or is that backup."""
@@ -186,7 +186,9 @@ class _Plan:
 
     def _hand_over(self, key: int) -> None:
         """Let the least loaded backup of a key become its home, if it has room."""
-        backup = min(self.backups_of(key), key=lambda one: float(self.level[one]), default=None)
+        backup = min(
+            self.backups_of(key), key=lambda instance: float(self.level[instance]), default=None
+        )
         gained = float(self.cost[key] - self.copy[key])
         if backup is not None and self.level[backup] + gained <= self.limit:
             home = int(self.home[key])
@@ -246,8 +248,8 @@ class _Plan:
                 return True
             lighter = self._lighter(instance, cost, excess)
             if lighter is not None:
-                for one in lighter:
-                    self.take(one)
+                for lighter_key in lighter:
+                    self.take(lighter_key)
                 self.put(key, instance)
                 return True
         return False
@@ -264,8 +266,8 @@ class _Plan:
         keys = keys[np.argsort(self.index[keys], kind="stable")]
         sums = np.cumsum(self.cost[keys])
         last = int(np.searchsorted(sums, enough))
-        found: list[int] = keys[: last + 1].tolist()
-        return found if last < len(sums) else None
+        taken: list[int] = keys[: last + 1].tolist()
+        return taken if last < len(sums) else None
 
     def _least_bad(self, key: int) -> int:
         """The instance for a key that fits nowhere."""

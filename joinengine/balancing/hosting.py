@@ -56,25 +56,25 @@ def at_instances(changed: NewShares, loads: Loads) -> NewShares:
 
     Keys that have the same shares at tasks as before are left out.
     """
-    level, tasks, found = loads.as_planned(), loads.tasks, NewShares()
+    level, tasks, divided = loads.as_planned(), loads.tasks, NewShares()
     for key, shares in changed.items():
         ours = loads.keys == key
         homes, parts = loads.instances[ours], loads.shares[ours]
         wanted = np.bincount([*shares], [*shares.values()], loads.hosts)
         if np.allclose(wanted, np.bincount(tasks[homes], parts, loads.hosts), atol=DUST):
             continue
-        found[key] = {
+        divided[key] = {
             _home(homes, parts, np.flatnonzero(tasks == task), level): share
             for task, share in shares.items()
         }
-        for home, share in found[key].items():
+        for home, share in divided[key].items():
             level[home] += share * loads.spread[key] + loads.fixed[key]
-    return found
+    return divided
 
 
 def _home(homes: Ints, parts: Floats, hosted: Ints, level: Floats) -> int:
     """Of the instances that a task hosts the one with most of a key, or else the emptiest."""
-    here = np.isin(homes, hosted)
-    if here.any():
-        return int(homes[here][parts[here].argmax()])
+    is_hosted = np.isin(homes, hosted)
+    if is_hosted.any():
+        return int(homes[is_hosted][parts[is_hosted].argmax()])
     return int(hosted[level[hosted].argmin()])

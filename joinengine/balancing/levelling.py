@@ -75,9 +75,9 @@ def filled(
     tops = _tops(level[order], spread) + fixed
     within = np.flatnonzero(tops <= limit)
     homes = order[: int(within[0]) + 1 if len(within) else len(tops)]
-    found = _poured(level, homes, spread, fixed)
+    poured = _poured(level, homes, spread, fixed)
     apart = _poured(level, in_turn(level, order, tasks)[: len(homes)], spread, fixed)
-    return apart if apart.peak <= max(limit, found.peak * SPREAD_OUT) else found
+    return apart if apart.peak <= max(limit, poured.peak * SPREAD_OUT) else poured
 
 
 def _tops(ascending: Floats, spread: float) -> Floats:
@@ -104,8 +104,8 @@ def in_turn(level: Floats, order: Ints, tasks: Ints) -> Ints:
     """Instances, emptiest first as in `order`, but each task's first before any task's second."""
     by_task = order[np.argsort(tasks[order], kind="stable")]
     turn = np.arange(len(order)) - np.searchsorted(tasks[by_task], tasks[by_task])
-    found: Ints = by_task[np.lexsort((level[by_task], turn))]
-    return found
+    dealt: Ints = by_task[np.lexsort((level[by_task], turn))]
+    return dealt
 
 
 def level_out(work: Workspace, limit: float) -> None:
@@ -169,11 +169,11 @@ def _rebuild(work: Workspace, goal: float) -> None:
     for middle in (lower, *([None] * BISECTIONS)):
         top = (lower + upper) / 2 if middle is None else middle
         tries = (_rebuilt(work, level.copy(), order, top) for order in orders)
-        found = next((one for one in tries if one is not None), None)
-        if found is None:
+        step = next((try_made for try_made in tries if try_made is not None), None)
+        if step is None:
             lower = top
         else:
-            best, upper = found, top
+            best, upper = step, top
         if upper <= lower * (1 + LEAST_GAIN):
             break
     if best is not None:
@@ -183,7 +183,7 @@ def _rebuild(work: Workspace, goal: float) -> None:
 
 def _rebuilt(work: Workspace, level: Floats, heavy: Sequence[int], top: float) -> _Step | None:
     """The homes of `heavy` keys beside others that load instances by `level`, all below `top`."""
-    loads, found = work.loads, _Step()
+    loads, step = work.loads, _Step()
     for key in heavy:
         spread, fixed = float(loads.spread[key]), float(loads.fixed[key])
         shares, placed = dict(work.shares(key)), filled(level, spread, fixed, top, loads.tasks)
@@ -193,8 +193,8 @@ def _rebuilt(work: Workspace, level: Floats, heavy: Sequence[int], top: float) -
                 return None
             shares = placed.shares
         _pour(level, shares, spread, fixed, 1)
-        found[key] = shares
-    return found
+        step[key] = shares
+    return step
 
 
 def least_possible(loads: Loads) -> float:
@@ -225,9 +225,9 @@ def _pairs(work: Workspace, tried: Sequence[int]) -> Iterator[_Try]:
     others = _heaviest(loads.spread + loads.fixed, PARTNERS).tolist()
     for key, other in product(tried[:PARTNERS], others):
         if key != other:
-            for one, another in product((False, True), repeat=2):
-                yield (key, one), (other, another)
-                yield (other, another), (key, one)
+            for first, second in product((False, True), repeat=2):
+                yield (key, first), (other, second)
+                yield (other, second), (key, first)
 
 
 def _afresh(work: Workspace, _: Sequence[int]) -> Iterator[_Try]:
@@ -256,7 +256,7 @@ def _best(work: Workspace, goal: float, tries: Iterable[_Try]) -> _Step | None:
     loads, tasks = work.loads, work.loads.tasks
     peak, best = float(work.level.max()) * (1 - LEAST_GAIN), None
     for keys, limit in ((keys, limit) for keys in tries for limit in (goal, peak)):
-        level, found = work.level.copy(), _Step()
+        level, step = work.level.copy(), _Step()
         touched = [home for key, _ in keys for home in work.shares(key)]
         for key, _ in keys:
             _pour(level, work.shares(key), loads.spread[key], loads.fixed[key], -1)
@@ -265,10 +265,10 @@ def _best(work: Workspace, goal: float, tries: Iterable[_Try]) -> _Step | None:
             shares = filled(level, spread, fixed, limit, tasks, whole=whole).shares
             _pour(level, shares, spread, fixed, 1)
             touched += shares
-            found[key] = shares
+            step[key] = shares
         then = float(level[touched].max())
         if then < peak:
-            peak, best = then, found
+            peak, best = then, step
     return best
 
 
@@ -292,8 +292,8 @@ def _heaviest(weights: Floats, most: int) -> Ints:
     some = np.arange(len(weights))
     if len(weights) > most:
         some = np.argpartition(-weights, most)[:most]
-    found: Ints = some[np.argsort(-weights[some], kind="stable")]
-    return found
+    heaviest: Ints = some[np.argsort(-weights[some], kind="stable")]
+    return heaviest
 
 
 def divisible(loads: Loads, limit: float) -> Loads:

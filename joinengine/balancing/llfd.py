@@ -156,10 +156,10 @@ class Assignment:
 
     def spots(self) -> Spots:
         """The instances of all keys that have a home."""
-        here = self._left > 0
+        is_left = self._left > 0
         guests = [(k, i, n) for i, held in enumerate(self._guests) for k, n in held.items()]
         columns = np.array(guests, np.int64).reshape(-1, 3).T
-        natives = self._items[here], self._instances[here], self._left[here]
+        natives = self._items[is_left], self._instances[is_left], self._left[is_left]
         return Spots(*(np.concatenate(pair) for pair in zip(natives, columns, strict=True)))
 
     def _weighing(self, some: Some, needed: float) -> Some:

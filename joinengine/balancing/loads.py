@@ -183,7 +183,9 @@ def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
     An interval that brought no tuples says nothing, and agrees with all; of a key that a light
     report does not list, only that it had few tuples.
     """
-    newest = next((one for one in reversed(history) if one.stored.any()), history[-1])
+    newest = next(
+        (interval for interval in reversed(history) if interval.stored.any()), history[-1]
+    )
     for number in range(len(history) - 2, -1, -1):
         if _departs(newest, history[number]):
             return history[number + 1 :]
@@ -192,8 +194,12 @@ def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
 
 def alike(agreed: Sequence[Interval]) -> Sequence[Interval]:
     """Of intervals that agree those with reports as light, or as whole, as the newest has."""
-    told = [one.whole for one in agreed if one.stored.any()]
-    return [one for one in agreed if not one.stored.any() or one.whole is told[-1]]
+    reported = [interval.whole for interval in agreed if interval.stored.any()]
+    return [
+        interval
+        for interval in agreed
+        if not interval.stored.any() or interval.whole is reported[-1]
+    ]
 
 
 def expected_life(history: Sequence[Interval]) -> float:
@@ -201,9 +207,9 @@ def expected_life(history: Sequence[Interval]) -> float:
 
     Without a change so far, as long again as they have been seen.
     """
-    told = [one for one in history if one.stored.any()]
-    changes = sum(starmap(_departs, pairwise(told)))
-    return max(len(told), 1) / max(changes, 1)
+    reported = [interval for interval in history if interval.stored.any()]
+    changes = sum(starmap(_departs, pairwise(reported)))
+    return max(len(reported), 1) / max(changes, 1)
 
 
 def _departs(newest: Interval, before: Interval) -> bool:
@@ -211,15 +217,15 @@ def _departs(newest: Interval, before: Interval) -> bool:
 
     An interval may be shorter than another: what counts are a key's parts of the tuples.
     """
-    sizes = [float(one.stored.sum()) for one in (newest, before)]
+    sizes = [float(interval.stored.sum()) for interval in (newest, before)]
     if not all(sizes):
         return False
     hashes = distinct(np.concatenate([newest.loaded, before.loaded]))
     least, most = np.zeros((2, 2, len(hashes)))
-    for low, high, one in zip(least, most, (newest, before), strict=True):
-        rows, places = rows_among(hashes, one.hashes)
-        high[:] = one.unlisted
-        low[rows] = high[rows] = one.arrived.sum(axis=0)[places]
+    for low, high, interval in zip(least, most, (newest, before), strict=True):
+        rows, places = rows_among(hashes, interval.hashes)
+        high[:] = interval.unlisted
+        low[rows] = high[rows] = interval.arrived.sum(axis=0)[places]
     now, scale = least[0], sizes[0] / sizes[1]
     then = least[1] * scale
     noise = DEPART_SIGMAS * np.sqrt(now + then * scale + max(1.0, scale) ** 2)
@@ -259,7 +265,7 @@ def gather_loads(
     """
     newest = history[-1]
     if newest.work is not None:
-        history = [one for one in history if one.work is not None]
+        history = [interval for interval in history if interval.work is not None]
     hashes = _movable(history, table)
     arrived, held = _counted(history, hashes)
     split_sides, copied = np.zeros(len(hashes), np.int64), np.ones(len(hashes), bool)
@@ -275,7 +281,7 @@ def gather_loads(
     carried = sums.parts.carried.sum(axis=0)
     fixed = np.where(copied, smaller, carried)
     keys, instances, shares = fragments_of(hashes, table, base)
-    found = Loads(
+    loads = Loads(
         hashes=hashes,
         homes=base.homes(hashes).astype(np.int64),
         spread=larger + smaller + pairs - fixed,
@@ -295,7 +301,7 @@ def gather_loads(
         row=sums.row,
         left_only=left_only,
     )
-    return found.under(fixed_now(found, table))
+    return loads.under(fixed_now(loads, table))
 
 
 def _movable(history: Sequence[Interval], table: RoutingTable) -> Words:
@@ -360,7 +366,7 @@ def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
 
 def _routed_each(history: Sequence[Interval]) -> float:
     """How many of the tuples that probe have been routed for it: less than one under a band."""
-    works: list[Work] = [one.work for one in history if one.work is not None]
+    works: list[Work] = [interval.work for interval in history if interval.work is not None]
     routed, probed = (sum(float(work.done[row].sum()) for work in works) for row in (0, 2))
     return min(routed / probed, 1.0) if probed else 1.0
 

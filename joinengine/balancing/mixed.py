@@ -60,10 +60,10 @@ def plan_mixed(
     task = Task.of(loads, imbalance, beta, degree)
     cleaned = 0
     while True:
-        found = task.balanced(task.cleaned(cleaned))
-        excess = task.table_size(found) - table_limit
+        homes = task.balanced(task.cleaned(cleaned))
+        excess = task.table_size(homes) - table_limit
         if excess <= 0:
-            return task.changes(found)
+            return task.changes(homes)
         if cleaned == task.entries:
             return task.changes(task.mintable())
         cleaned = min(task.entries, cleaned + excess)
@@ -81,10 +81,10 @@ def plan_mixed_bf(
     task = Task.of(loads, imbalance, beta, degree)
     best, least = None, np.inf
     for cleaned in range(task.entries + 1):
-        found = task.balanced(task.cleaned(cleaned))
-        moved = task.moved_state(found)
-        if task.table_size(found) <= table_limit and moved < least:
-            best, least = found, moved
+        homes = task.balanced(task.cleaned(cleaned))
+        moved = task.moved_state(homes)
+        if task.table_size(homes) <= table_limit and moved < least:
+            best, least = homes, moved
     return task.changes(task.mintable() if best is None else best)
 
 

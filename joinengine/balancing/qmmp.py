@@ -41,7 +41,7 @@ def plan_qmmp(loads: Loads, imbalance: float) -> NewShares:
         return work.changed
     anew = Workspace(loads)  # cuts that cost copies may be in the way
     level_out(anew, limit)
-    return min(work, anew, key=lambda one: float(one.level.max())).changed
+    return min(work, anew, key=lambda planned: float(planned.level.max())).changed
 
 
 def _fill(work: Workspace, pool: list[Piece], target: float) -> list[Piece]:

@@ -31,8 +31,8 @@ MAX_MOVES = 5
 def plan_readj(loads: Loads, imbalance: float, sigma: float | None = None) -> NewShares:
     """The keys to place anew."""
     best, lowest = None, np.inf
-    for one in SIGMAS if sigma is None else (sigma,):
-        homes, level = _readjust(loads, imbalance, one)
+    for least in SIGMAS if sigma is None else (sigma,):
+        homes, level = _readjust(loads, imbalance, least)
         if level.max() < lowest:
             best, lowest = homes, level.max()
         if level.max() <= _goal(loads, imbalance):
@@ -92,8 +92,8 @@ def _best_of_all(cost: Floats, held: Floats, at: list[Ints], level: Floats) -> E
         source, target = divmod(pair, len(level))
         if gaps[source, target] / 2 < best[0][0] or gaps[source, target] <= 0:
             break
-        found = _best_exchange(cost, held, at, level, source, target)
-        best = max(best, found, key=lambda one: one[0])
+        exchange = _best_exchange(cost, held, at, level, source, target)
+        best = max(best, exchange, key=lambda candidate: candidate[0])
     return best
 
 
@@ -113,7 +113,7 @@ def _best_exchange(
     states = np.concatenate([[0.0], held[at[target]]])
     # The best exchange shifts half the gap, or the next possible load above or below that.
     above = np.searchsorted(weights, cost[ours] - gap / 2)
-    found = []
+    exchanges = []
     for choice in (above - 1, above):
         row = np.clip(choice, 0, len(weights) - 1)
         row = np.searchsorted(weights, weights[row])  # the first of equal loads has least state
@@ -121,7 +121,7 @@ def _best_exchange(
         gain = np.minimum(shift, gap - shift)
         moved = held[ours] + states[row]
         best = np.lexsort((moved, -gain))[0]
-        found.append(
+        exchanges.append(
             (
                 (float(gain[best]), -float(moved[best])),
                 int(ours[best]),
@@ -129,4 +129,4 @@ def _best_exchange(
                 target,
             )
         )
-    return max(found, key=lambda one: one[0])
+    return max(exchanges, key=lambda exchange: exchange[0])

@@ -210,28 +210,30 @@ def reason_of(
     are unknown.
     """
     before, after = balances
-    hashes = np.array([one.hash_ for one in changed], np.uint64)
+    hashes = np.array([change.hash_ for change in changed], np.uint64)
     switched = sum(set(old.holders) == set(new.holders) for _, old, new in changed if new.backups)
     if counted is None:
-        told = [KeyChange(h, cause, old, new, None, None) for h, old, new in changed[:MOST_KEYS]]
-        more = len(changed) - len(told)
-        return Reason(cause, before, after, None, tuple(told), more, switched_roles=switched)
+        key_changes = [
+            KeyChange(h, cause, old, new, None, None) for h, old, new in changed[:MOST_KEYS]
+        ]
+        more = len(changed) - len(key_changes)
+        return Reason(cause, before, after, None, tuple(key_changes), more, switched_roles=switched)
     loads = counted.loads
     weights = _at(loads.hashes, loads.spread + loads.fixed, hashes)
     moved, copied = rows_of(moves, counted.newest, hashes)
-    told = list[KeyChange]()
+    key_changes = list[KeyChange]()
     for row in _heaviest(weights):
         hash_, old, new = changed[row]
         why = cause
         if cause is Cause.OVERLOAD:
             why = _cause_of(old, new, float(weights[row]), counted.limit)
         cost = Cost(float(moved[row]), float(copied[row]))
-        told.append(KeyChange(hash_, why, old, new, float(weights[row]), cost))
-    if told and told[0].cause is Cause.HEAVY_KEY:
+        key_changes.append(KeyChange(hash_, why, old, new, float(weights[row]), cost))
+    if key_changes and key_changes[0].cause is Cause.HEAVY_KEY:
         cause = Cause.HEAVY_KEY
     cost = Cost(float(moved.sum()), float(copied.sum()))
-    more = len(changed) - len(told)
-    return Reason(cause, before, after, cost, tuple(told), more, switched_roles=switched)
+    more = len(changed) - len(key_changes)
+    return Reason(cause, before, after, cost, tuple(key_changes), more, switched_roles=switched)
 
 
 def _cause_of(before: Placement, after: Placement, load: float, limit: float) -> Cause:
@@ -246,8 +248,8 @@ def _heaviest(weights: Floats) -> list[int]:
     if len(weights) > MOST_KEYS:
         least = np.partition(weights, -MOST_KEYS)[-MOST_KEYS]
         rows = np.flatnonzero(weights >= least)
-    found: list[int] = rows[np.argsort(-weights[rows], kind="stable")][:MOST_KEYS].tolist()
-    return found
+    heaviest: list[int] = rows[np.argsort(-weights[rows], kind="stable")][:MOST_KEYS].tolist()
+    return heaviest
 
 
 def rows_of(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floats]:
@@ -259,7 +261,9 @@ def rows_of(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floa
     moved, copied = np.zeros((2, len(hashes)))
     for side in PAIR:
         pulls = [pull for pull in moves.pulls if pull.side is side]
-        drops = np.sort(np.array([one.lower for one in moves.drops if one.side is side], np.uint64))
+        drops = np.sort(
+            np.array([drop.lower for drop in moves.drops if drop.side is side], np.uint64)
+        )
         lowers = np.array([pull.lower for pull in pulls], np.uint64)
         lower, first, reads = np.unique(lowers, return_index=True, return_counts=True)
         left = np.searchsorted(drops, lower, side="right") - np.searchsorted(drops, lower)

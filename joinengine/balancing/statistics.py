@@ -166,12 +166,15 @@ class Interval(NamedTuple):
         """The inverse of `to_bytes`."""
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             fields = {name: arrays[name] for name in cls._fields if name in arrays}
-            told = {n.removeprefix(_WORK): arrays[n] for n in arrays if n.startswith(_WORK)}
+            work_arrays = {n.removeprefix(_WORK): arrays[n] for n in arrays if n.startswith(_WORK)}
         whole = bool(fields.get("whole", True))  # as all were in earlier versions
         work = None
-        if told.keys() | {"turn_s"} == {*Work._fields}:  # an earlier version knew no turns
-            numbers = {"hosts": int(told["hosts"]), "turn_s": float(told.get("turn_s", 0.0))}
-            work = Work(**told | numbers)
+        if work_arrays.keys() | {"turn_s"} == {*Work._fields}:  # an earlier version knew no turns
+            numbers = {
+                "hosts": int(work_arrays["hosts"]),
+                "turn_s": float(work_arrays.get("turn_s", 0.0)),
+            }
+            work = Work(**work_arrays | numbers)
         return cls(**fields | {"tasks": int(fields["tasks"]), "whole": whole, "work": work})
 
 
@@ -223,7 +226,7 @@ def parts_of(interval: Interval) -> Floats:
     total = float(interval.stored.sum())
     if work is not None and work.seconds().sum() > 0:
         done = (work.probed, work.candidates, work.results)
-        amounts = np.stack([arrived, arrived, *(one.sum(axis=0) for one in done)])
+        amounts = np.stack([arrived, arrived, *(counts.sum(axis=0) for counts in done)])
         arrived, total = work.costs @ amounts, float(work.seconds().sum())
     return np.asarray(arrived / max(total, 1e-12))
 
@@ -291,7 +294,7 @@ def weighed(
     known = numbered(counts.hashes)
     n, weights = done.shape[1], (counts.probed, counts.candidates, counts.results)
     probed, candidates, results = (
-        one.astype(float) if len(one) else np.zeros(len(counts.hashes)) for one in weights
+        column.astype(float) if len(column) else np.zeros(len(counts.hashes)) for column in weights
     )
     routed = np.maximum(probed, counts.stored)
     ours = np.stack(

@@ -152,7 +152,7 @@ class Chosen:
     def absent(self) -> tuple[int, ...]:
         """The instances that do not have all copies that the layout names, since they were lost."""
         copied = self.layout.copied
-        return () if copied is None else tuple(one for one, _ in copied.incomplete)
+        return () if copied is None else tuple(instance for instance, _ in copied.incomplete)
 
     def to_json(self) -> dict[str, Any]:
         """The plain values that the manifest keeps."""

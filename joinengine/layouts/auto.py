@@ -222,7 +222,7 @@ class Auto(Dividing):
         if not has_several(loads):
             return [even]
         few = divide(table, loads, self.imbalance, stay, by_task=True)
-        wide, narrow = (self._at_tasks(seen, one) + loads.turn for one in (even, few))
+        wide, narrow = (self._at_tasks(seen, wanted) + loads.turn for wanted in (even, few))
         cheap = wide.max() <= EVENNESS * narrow.max() and wide.sum() <= EVENNESS * narrow.sum()
         return [even, few] if cheap else [few]
 
@@ -248,8 +248,8 @@ class Auto(Dividing):
         gain = self._gain(before + loads.turn, after + loads.turn, due=seen.due)
         gain -= _listing(table, loads) if seen.due else 0.0
         cost = self.payback * loads.row * _rows(plan) / _readers(loads, plan.moves)
-        told = sum(bool(one.stored.any()) for one in seen.recent)
-        if gain > 0 and gain / max(told, 1) * expected_life(seen.history) > cost:
+        reported = sum(bool(interval.stored.any()) for interval in seen.recent)
+        if gain > 0 and gain / max(reported, 1) * expected_life(seen.history) > cost:
             return plan, True
         if gain <= 0 or not seen.due:
             return None, False
@@ -289,19 +289,19 @@ class Auto(Dividing):
         """
         layout, loads, newest = seen.layout, seen.loads, seen.counted.newest
         changed = replaced(layout.table, wanted, layout.base)
-        hashes = np.array([one.hash_ for one in changed], np.uint64)
+        hashes = np.array([change.hash_ for change in changed], np.uint64)
         rows = np.sum(rows_of(plan_moves(changed), newest, hashes), axis=0)
         # Copies can be more than the state has tuples, so that a part of 1 would be a limit, too.
         most = self.most_moved * float(newest.state.sum()) if self.most_moved < 1 else np.inf
         if len(changed) < 2 or rows.sum() <= most:
             return None
         above = seen.before > (1 + self.imbalance) * seen.before.mean()
-        over = {int(one) for one in np.flatnonzero(above[loads.tasks])}
+        over = {int(instance) for instance in np.flatnonzero(above[loads.tasks])}
         weights = (loads.spread + loads.fixed)[np.searchsorted(loads.hashes, hashes)]
         relief = [
-            sum(f.u_upper - f.u_lower for f in one.before.fragments if f.instance in over)
-            - sum(f.u_upper - f.u_lower for f in one.after.fragments if f.instance in over)
-            for one in changed
+            sum(f.u_upper - f.u_lower for f in change.before.fragments if f.instance in over)
+            - sum(f.u_upper - f.u_lower for f in change.after.fragments if f.instance in over)
+            for change in changed
         ]
         order = np.argsort(-weights * np.array(relief) / np.maximum(rows, 1.0), kind="stable")
         within = int(np.searchsorted(np.cumsum(rows[order]), most, side="right"))

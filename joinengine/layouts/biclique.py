@@ -88,10 +88,10 @@ class BicliqueRouter(Router):
 
     def _homes(self, side: Side, words: Words, groups: NDArray[np.int64]) -> NDArray[np.uint16]:
         places = groups.astype(np.uint64) << np.uint64(U_BITS) | u_of(words)
-        found: NDArray[np.uint16] = self.members[side][
+        homes: NDArray[np.uint16] = self.members[side][
             np.searchsorted(self.starts[side], places, side="right") - 1
         ]
-        return found
+        return homes
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _Biclique(LayoutChoice):
         state, work = stored(newest, n), worked(newest, n, least)
         enough = self.tolerance * min(work[size].greatest for size in range(least, n - least + 1))
         level = [size for size in range(least, n - least + 1) if work[size].greatest <= enough]
-        now, best = len(layout.units(Side.LEFT)), min(level, key=lambda one: state[one].greatest)
+        now, best = len(layout.units(Side.LEFT)), min(level, key=lambda size: state[size].greatest)
         loads = state if now in level else work
         if loads is state and state[now].greatest <= self.tolerance * state[best].greatest:
             return None
@@ -282,15 +282,15 @@ def worked(interval: Interval, instances: int, subgroups: int) -> dict[int, Bala
     # Which side's tuples find the pairs follows from the window; by halves if it is wide.
     half = float(candidate * done[3] + result * done[4]) / 2
     half *= (left + right) / float(interval.stored.sum())
-    found = dict[int, Balance]()
+    balances = dict[int, Balance]()
     for size in sizes:
         at_left = (left * (routed + stored) + half) / size
         at_right = (right * (routed + stored) + half) / (instances - size)
         at_left += right * (routed + probed) / subgroups
         at_right += left * (routed + probed) / subgroups
         total = at_left * size + at_right * (instances - size)
-        found[size] = Balance(max(at_left, at_right) / each, total / instances / each)
-    return found
+        balances[size] = Balance(max(at_left, at_right) / each, total / instances / each)
+    return balances
 
 
 def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> float:

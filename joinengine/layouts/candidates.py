@@ -48,14 +48,14 @@ def head_places(hash_: int, degree: int, instances: int) -> Instances:
 
 def drawn_for(hash_: int, degree: int, instances: int) -> Instances:
     """(degree,) the candidates of one key, in order, as they are drawn."""
-    found: Instances = candidates(np.array([hash_], np.uint64), degree, instances)[0]
-    return found
+    drawn: Instances = candidates(np.array([hash_], np.uint64), degree, instances)[0]
+    return drawn
 
 
 def each_once(places: Instances) -> Instances:
     """Places in the order in which they first come."""
-    found: Instances = places[np.sort(np.unique(places, return_index=True)[1])]
-    return found
+    distinct_places: Instances = places[np.sort(np.unique(places, return_index=True)[1])]
+    return distinct_places
 
 
 def covering(hash_: int, holders: Ints, choices: int, instances: int) -> int:

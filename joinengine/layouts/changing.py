@@ -102,8 +102,8 @@ def _main_home(placement: Placement) -> int:
     parts = Counter[int]()
     for fragment in placement.fragments:
         parts[fragment.instance] += fragment.u_upper - fragment.u_lower
-    return max(parts, key=lambda one: (parts[one], -one))
+    return max(parts, key=lambda home: (parts[home], -home))
 
 
-def _starts_alike(one: LayoutChoice, other: LayoutChoice, instances: int) -> bool:
-    return one.start(instances).to_json() == other.start(instances).to_json()
+def _starts_alike(choice: LayoutChoice, other: LayoutChoice, instances: int) -> bool:
+    return choice.start(instances).to_json() == other.start(instances).to_json()

@@ -173,10 +173,10 @@ def _emptiest(level: Floats, places: Instances, lower: Ints, degrees: Ints) -> I
     firsts = np.cumsum(degrees) - degrees
     levels = level[places[entries]]
     least = np.repeat(np.minimum.reduceat(levels, firsts), degrees)
-    found = np.flatnonzero(levels == least)
-    owner = np.repeat(np.arange(len(lower)), degrees)[found]
+    emptiest = np.flatnonzero(levels == least)
+    owner = np.repeat(np.arange(len(lower)), degrees)[emptiest]
     first = np.concatenate([[True], owner[1:] != owner[:-1]])
-    chosen: Ints = entries[found[first]]
+    chosen: Ints = entries[emptiest[first]]
     return chosen
 
 
@@ -298,12 +298,12 @@ class Pkg(LayoutChoice):
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """The loads that the next batch starts from; nothing moves."""
         assert isinstance(layout, CandidateBased)
-        found = loads_of(history)
+        levels = loads_of(history)
         # Each task levels its own part of what comes.
-        loads = (found - found.min()) / max(history[-1].tasks, 1)
+        loads = (levels - levels.min()) / max(history[-1].tasks, 1)
         seen = replace(layout, loads=tuple(loads.tolist()), degrees=self.head(layout, history))
         cause = Cause.LOADS if seen.degrees == layout.degrees else Cause.HEAD
-        return Plan(seen, Reason(cause, Balance.of(found), cost=Cost()))
+        return Plan(seen, Reason(cause, Balance.of(levels), cost=Cost()))
 
     def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """The keys with more candidates, and how many."""
@@ -342,7 +342,7 @@ class _WithHead(Pkg):
                 counts[hash_] = counts.get(hash_, 0.0) + load
         head = {h: tuples / total for h, tuples in counts.items() if tuples * n > HEAD_PART * total}
         degree = max(self.degree(sorted(head.values(), reverse=True), n), layout.choices)
-        found = [Degree(hash_, degree, degree) for hash_ in head]
+        degrees = [Degree(hash_, degree, degree) for hash_ in head]
         keys, holders = history[-1].holders
         for hash_, *_ in layout.degrees:
             column = int(np.searchsorted(history[-1].hashes, np.uint64(hash_)))
@@ -350,10 +350,10 @@ class _WithHead(Pkg):
             held = holders[keys == column] if known else holders[:0]
             wide = covering(hash_, held, layout.choices, n)
             if hash_ in head:
-                found.append(Degree(hash_, max(wide, degree), degree))
+                degrees.append(Degree(hash_, max(wide, degree), degree))
             elif wide > layout.choices:
-                found.append(Degree(hash_, wide, 0))
-        return tuple(sorted({one.hash_: one for one in found}.values()))
+                degrees.append(Degree(hash_, wide, 0))
+        return tuple(sorted({entry.hash_: entry for entry in degrees}.values()))
 
     @abstractmethod
     def degree(self, head: Sequence[float], instances: int) -> int:

@@ -143,7 +143,7 @@ class KeyCopies(Copies):
 
     @override
     def without(self, lost: Collection[int]) -> KeyBased:
-        lost = {one for one in lost if one < self.layout.instances}
+        lost = {instance for instance in lost if instance < self.layout.instances}
         missing = dict(self.incomplete) | dict.fromkeys(lost, 0)
         roles = self.base.roles.copy()
         orphans = list[int]()
@@ -151,7 +151,11 @@ class KeyCopies(Copies):
             home, *backups = roles[row].tolist()
             heirs = [backup for backup in backups if backup not in missing]
             if heirs:
-                roles[row] = [heirs[0], *(one for one in backups if one != heirs[0]), home]
+                roles[row] = [
+                    heirs[0],
+                    *(instance for instance in backups if instance != heirs[0]),
+                    home,
+                ]
             else:
                 orphans.append(row)
         table, gone = dict(self.layout.table.placements), list[int]()
@@ -160,9 +164,13 @@ class KeyCopies(Copies):
             if home not in lost:
                 continue
             word = hash_ << U_BITS
-            heirs = [one for one in placement.backups if word < missing.get(one, ALL_WORDS)]
+            heirs = [
+                instance
+                for instance in placement.backups
+                if word < missing.get(instance, ALL_WORDS)
+            ]
             if heirs:
-                others = tuple(one for one in placement.backups if one != heirs[0])
+                others = tuple(instance for instance in placement.backups if instance != heirs[0])
                 table[hash_] = Placement.whole(heirs[0], (*others, home))
             else:
                 gone.append(hash_)
@@ -187,7 +195,9 @@ class KeyCopies(Copies):
     @override
     def refilled(self, refill: Refill) -> KeyBased:
         missing = dict(self.incomplete) | {refill.instance: refill.upper}
-        left = tuple((one, word) for one, word in sorted(missing.items()) if word < ALL_WORDS)
+        left = tuple(
+            (instance, word) for instance, word in sorted(missing.items()) if word < ALL_WORDS
+        )
         return replace(self.layout, incomplete=left)
 
     @override
@@ -200,7 +210,7 @@ class KeyCopies(Copies):
         began = np.arange(len(roles)) % self.base.single.instances
         for row in np.flatnonzero(roles[:, 0] != began).tolist():
             home = int(began[row])
-            roles[row] = [home, *(one for one in roles[row].tolist() if one != home)]
+            roles[row] = [home, *(instance for instance in roles[row].tolist() if instance != home)]
         return replace(self.layout, base=replace(self.base, roles=roles))
 
     def _told(self, rows: list[int]) -> list[str]:
@@ -208,8 +218,8 @@ class KeyCopies(Copies):
         lots = Counter(row % self.base.single.instances for row in rows)
         whole = sorted(home for home, count in lots.items() if count == self.base.spread)
         parts = sorted(lots.keys() - set(whole))
-        told = [f"all keys of base {_homes(whole)}"] if whole else []
-        return told + ([f"some keys of base {_homes(parts)}"] if parts else [])
+        keys_told = [f"all keys of base {_homes(whole)}"] if whole else []
+        return keys_told + ([f"some keys of base {_homes(parts)}"] if parts else [])
 
     @override
     def is_apart(self, domains: int) -> bool:
@@ -223,13 +233,13 @@ class KeyCopies(Copies):
 
 
 def _no_copy(lost: Iterable[int], homes: list[str], keys: list[int]) -> str:
-    named, told = ", ".join(str(one) for one in sorted(lost)), [*homes]
+    named, keys_lost = ", ".join(str(instance) for instance in sorted(lost)), [*homes]
     if keys:
         shown = ", ".join(f"#{hash_:0{HASH_BITS // 4}x}" for hash_ in keys[:_MOST_KEYS])
         more = f" and {len(keys) - _MOST_KEYS:,} more" if len(keys) > _MOST_KEYS else ""
-        told.append(f"{counted(len(keys), 'key')} of the routing table ({shown}{more})")
+        keys_lost.append(f"{counted(len(keys), 'key')} of the routing table ({shown}{more})")
     return (
-        f"the state of instances {named} is lost, and no copy exists of {' and '.join(told)}. "
+        f"the state of instances {named} is lost, and no copy exists of {' and '.join(keys_lost)}. "
         f"Restore checkpoint and output from a copy"
     )
 

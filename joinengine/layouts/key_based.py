@@ -99,7 +99,7 @@ class KeyBased(Layout):
         if isinstance(self.base, Backed):
             state["roles"] = self.base.roles.tolist()
         if self.incomplete:
-            state["incomplete"] = [list(one) for one in self.incomplete]
+            state["incomplete"] = [list(range_missing) for range_missing in self.incomplete]
         return state
 
 
@@ -252,7 +252,7 @@ class Planned(_KeyBasedChoice):
 
         A light report is, if the loads have changed: what changed them is heavy, and listed.
         """
-        newest = next((one for one in reversed(history) if one.stored.any()), None)
+        newest = next((interval for interval in reversed(history) if interval.stored.any()), None)
         return newest is None or newest.whole or len(agreeing(history)) < len(history)
 
     def asked(
@@ -268,10 +268,10 @@ class Planned(_KeyBasedChoice):
         base, table, able = layout.base, layout.table, self.can_balance(history)
         history = agreeing(history)
         loads = self.gather(base, table, history)
-        told = alike(history)
-        if able and len(told) < len(history) and self.is_due(loads.per_instance()):
+        reported_alike = alike(history)
+        if able and len(reported_alike) < len(history) and self.is_due(loads.per_instance()):
             # A planner weighs keys, and what a light report does not list has no weight.
-            history, loads = told, self.gather(base, table, told)
+            history, loads = reported_alike, self.gather(base, table, reported_alike)
         before = after = loads.per_instance()
         cause, new = Cause.LEVELS, self.asked(base, table, loads, history[-1])
         if new is not table:

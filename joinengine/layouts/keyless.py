@@ -109,15 +109,16 @@ def _best_grid(instances: int, traffic: Traffic) -> Option:
     cells = np.arange(used, dtype=np.uint16)
     shapes = [cells.reshape(1 << power, -1) for power in range(used.bit_length())]
     # The most square one comes first: without tuples all are alike.
-    shapes.sort(key=lambda one: (abs(one.shape[0] - one.shape[1]), one.shape[0]))
-    return min((_of(Grid(one), traffic) for one in shapes), key=lambda one: one.seconds)
+    shapes.sort(key=lambda grid: (abs(grid.shape[0] - grid.shape[1]), grid.shape[0]))
+    return min((_of(Grid(grid), traffic) for grid in shapes), key=lambda option: option.seconds)
 
 
 def _best_biclique(instances: int, traffic: Traffic) -> Option:
     half = instances // 2
     sizes = sorted(range(1, instances), key=lambda size: abs(size - half))
     return min(
-        (_of(sized(instances, size, 1), traffic) for size in sizes), key=lambda one: one.seconds
+        (_of(sized(instances, size, 1), traffic) for size in sizes),
+        key=lambda option: option.seconds,
     )
 
 

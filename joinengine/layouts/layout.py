@@ -63,10 +63,10 @@ class Router(Protocol):
 def keys_at(router: Router, hashes: Words) -> KeysAt:
     """(n,) ascending key hashes -> the instances at which each is stored or probed."""
     reached = [router.route(side, first_word(hashes)) for side in PAIR]
-    rows = np.concatenate([one.rows for one in reached])
-    places = np.concatenate([one.instances for one in reached]).astype(np.int64)
-    found = distinct(places * len(hashes) + rows)
-    instances, keys = np.divmod(found, max(len(hashes), 1))
+    rows = np.concatenate([deliveries.rows for deliveries in reached])
+    places = np.concatenate([deliveries.instances for deliveries in reached]).astype(np.int64)
+    pairs = distinct(places * len(hashes) + rows)
+    instances, keys = np.divmod(pairs, max(len(hashes), 1))
     return KeysAt(instances, hashes[keys])
 
 
@@ -161,7 +161,7 @@ class LayoutChoice(Protocol):
 
     def settings(self) -> dict[str, Any]:
         """The settings as plain values; the class makes the same choice of them."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @classmethod
     def filed(cls, settings: Mapping[str, Any]) -> LayoutChoice:

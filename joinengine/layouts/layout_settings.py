@@ -63,13 +63,13 @@ def settings_of(choice: type[Any] | Any) -> list[Setting]:
     """What can be written after the name of a layout, in the order of its fields."""
     return [
         Setting(
-            one.name,
-            _as_text(one.default),
-            one.metadata.get(_MEANING, ""),
-            one.metadata.get(_SOURCE, _OURS),
+            declared.name,
+            _as_text(declared.default),
+            declared.metadata.get(_MEANING, ""),
+            declared.metadata.get(_SOURCE, _OURS),
         )
-        for one in fields(choice)
-        if not _why_not_text(one)
+        for declared in fields(choice)
+        if not _why_not_text(declared)
     ]
 
 
@@ -78,15 +78,15 @@ def check_settings(choice: Any) -> None:
 
     Numbers of NumPy become plain ones, which a manifest can hold.
     """
-    for one in fields(choice):
-        value, words = getattr(choice, one.name), one.metadata.get(_WORDS, ())
-        kind, is_open = _type_of(one)
+    for declared in fields(choice):
+        value, words = getattr(choice, declared.name), declared.metadata.get(_WORDS, ())
+        kind, is_open = _type_of(declared)
         if words and isinstance(value, str):
             if value not in words:
-                raise _unfit(choice.name, one, value)
+                raise _unfit(choice.name, declared, value)
         elif kind in _CHECKS and not (value is None and is_open):
-            plain = _CHECKS[kind](value, f"{choice.name}: {one.name}")
-            object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
+            plain = _CHECKS[kind](value, f"{choice.name}: {declared.name}")
+            object.__setattr__(choice, declared.name, plain)  # it is frozen, and being made
 
 
 def check_tolerance(choice: Any) -> None:
@@ -105,11 +105,11 @@ def changed_settings(choice: Any, but: Iterable[str] = ()) -> str:
     (':imbalance=0.02', '')
     """
     changed = [
-        f"{one.name}={_as_text(getattr(choice, one.name))}"
-        for one in fields(choice)
-        if one.name not in but
-        and not _why_not_text(one)
-        and getattr(choice, one.name) != one.default
+        f"{declared.name}={_as_text(getattr(choice, declared.name))}"
+        for declared in fields(choice)
+        if declared.name not in but
+        and not _why_not_text(declared)
+        and getattr(choice, declared.name) != declared.default
     ]
     return f":{','.join(changed)}" if changed else ""
 
@@ -119,10 +119,10 @@ def read_settings(kind: type[Any], layout: str, text: str) -> dict[str, Any]:
 
     Raises InvalidRequest for a setting that it does not have, or a value that is none.
     """
-    known = {one.name: one for one in fields(kind)}
+    known = {declared.name: declared for declared in fields(kind)}
     if not known:
         raise InvalidRequest(f"layout {layout} has no settings, found {text!r}")
-    found = dict[str, Any]()
+    values = dict[str, Any]()
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
@@ -132,14 +132,14 @@ def read_settings(kind: type[Any], layout: str, text: str) -> dict[str, Any]:
                 f"{part!r}"
             )
         if name not in known:
-            names = ", ".join(one.name for one in settings_of(kind))
+            names = ", ".join(shown.name for shown in settings_of(kind))
             raise InvalidRequest(f"layout {layout}: its settings are {names}; found {name!r}")
         if why := _why_not_text(known[name]):
             raise InvalidRequest(f"layout {layout}: {name} cannot be written as text: {why}")
-        if name in found:
+        if name in values:
             raise InvalidRequest(f"layout {layout}: {name} is given twice")
-        found[name] = _read(known[name], layout, value)
-    return found
+        values[name] = _read(known[name], layout, value)
+    return values
 
 
 def split_layouts(text: str) -> list[str]:
@@ -148,44 +148,46 @@ def split_layouts(text: str) -> list[str]:
     >>> split_layouts("auto, mixed:table_limit=300,beta=1.2, hash")
     ['auto', 'mixed:table_limit=300,beta=1.2', 'hash']
     """
-    found = list[str]()
+    layouts = list[str]()
     for part in (part.strip() for part in text.split(",")):
-        if found and "=" in part and ":" not in part:
-            found[-1] += f",{part}"
+        if layouts and "=" in part and ":" not in part:
+            layouts[-1] += f",{part}"
         elif part:
-            found.append(part)
-    return found
+            layouts.append(part)
+    return layouts
 
 
-def _type_of(one: Field[Any]) -> tuple[str, bool]:
+def _type_of(declared: Field[Any]) -> tuple[str, bool]:
     """The name of a field's type, without words that stand for values, and whether None is one."""
-    kind, *others = str(one.type).split(" | ")
+    kind, *others = str(declared.type).split(" | ")
     return kind, "None" in others
 
 
-def _unfit(layout: str, one: Field[Any], value: str) -> InvalidRequest:
+def _unfit(layout: str, declared: Field[Any], value: str) -> InvalidRequest:
     """The refusal of a text that is no value of a setting."""
-    kind, is_open = _type_of(one)
-    values = [_READS[kind][1], *one.metadata.get(_WORDS, ())] + [_NONE] * is_open
+    kind, is_open = _type_of(declared)
+    values = [_READS[kind][1], *declared.metadata.get(_WORDS, ())] + [_NONE] * is_open
     expected = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
-    return InvalidRequest(f"layout {layout}: {one.name} must be {expected}, found {value!r}")
+    return InvalidRequest(f"layout {layout}: {declared.name} must be {expected}, found {value!r}")
 
 
-def _why_not_text(one: Field[Any]) -> str:
-    kind, _ = _type_of(one)
-    return one.metadata.get(_NOT_TEXT, "") or ("" if kind in _READS else f"it is a value of {kind}")
+def _why_not_text(declared: Field[Any]) -> str:
+    kind, _ = _type_of(declared)
+    return declared.metadata.get(_NOT_TEXT, "") or (
+        "" if kind in _READS else f"it is a value of {kind}"
+    )
 
 
-def _read(one: Field[Any], layout: str, value: str) -> Any:
-    kind, is_open = _type_of(one)
+def _read(declared: Field[Any], layout: str, value: str) -> Any:
+    kind, is_open = _type_of(declared)
     if is_open and value == _NONE:
         return None
-    if value in one.metadata.get(_WORDS, ()):
+    if value in declared.metadata.get(_WORDS, ()):
         return value
     try:
         return _READS[kind][0](value)
     except (ValueError, KeyError):
-        raise _unfit(layout, one, value) from None
+        raise _unfit(layout, declared, value) from None
 
 
 def _as_text(value: Any) -> str:

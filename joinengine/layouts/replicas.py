@@ -227,7 +227,7 @@ class Ftlb(WithinLimit):
         """The keys that a level lists, at their base homes and the instances after."""
         listed = sorted(self._levels.listed)
         rows = base.rows(np.array(listed, np.uint64)).tolist()
-        found, n = dict[int, Placement](), base.instances
+        listings, n = dict[int, Placement](), base.instances
 
         @cache
         def placed(row: int, copies: int) -> Placement:
@@ -238,8 +238,8 @@ class Ftlb(WithinLimit):
         for hash_, row in zip(listed, rows, strict=True):
             placement = placed(row, self._levels.listed[hash_])
             if placement.holders != tuple(base.roles[row].tolist()):
-                found[hash_] = placement
-        return found
+                listings[hash_] = placement
+        return listings
 
     @override
     def restore(self, state: dict[str, Any]) -> KeyBased:
@@ -350,8 +350,8 @@ class Ftlb(WithinLimit):
     @override
     def changes(self, loads: Loads) -> NewShares:
         """The homes alone, for those who plan without backups."""
-        found = self._changed(loads)
-        return {key: {home: 1.0} for key, (home, *_) in found.items()}
+        holders = self._changed(loads)
+        return {key: {home: 1.0} for key, (home, *_) in holders.items()}
 
 
 def _with_holders(
@@ -389,7 +389,7 @@ def _at_groups(listed: Mapping[int, Placement], before: Base, after: Base) -> di
     if not isinstance(before, Backed):
         return {}
     assert isinstance(after, Backed)
-    groups = {hash_: before.group_of(one.homes[0]) for hash_, one in listed.items()}
+    groups = {hash_: before.group_of(placement.homes[0]) for hash_, placement in listed.items()}
     rows = after.roles.tolist()
     return {
         hash_: Placement.whole(rows[group][0], tuple(rows[group][1:]))

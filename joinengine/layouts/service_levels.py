@@ -93,7 +93,7 @@ def read_levels(levels: Any) -> tuple[Level, ...]:
     if isinstance(levels, Mapping):
         return tuple(_written(name, level) for name, level in levels.items())
     if isinstance(levels, list | tuple) and all(map(_is_kept, levels)):
-        return tuple(one if isinstance(one, Level) else _kept(one) for one in levels)
+        return tuple(level if isinstance(level, Level) else _kept(level) for level in levels)
     raise InvalidRequest(f"levels: expected a mapping such as {_EXAMPLE}, found {kind_of(levels)}")
 
 
@@ -105,19 +105,19 @@ def read_file(path: Path) -> dict[str, Any]:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidRequest(f"levels: {path} cannot be read: {why}") from None
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError as no_json:
         try:
-            found = tomllib.loads(text)
+            content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as no_toml:
             errors: dict[bool, ValueError] = {True: no_json, False: no_toml}
             raise InvalidRequest(
                 f"levels: {path} is neither JSON nor TOML: {errors[path.suffix == '.json']}; "
                 f"{_FILE_EXAMPLE}"
             ) from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(content, dict) or not content:
         raise InvalidRequest(f"levels: {path} has no level; {_FILE_EXAMPLE}")
-    return found
+    return content
 
 
 def most_backups(levels: Iterable[Level], default: int) -> int:
@@ -138,7 +138,7 @@ def _written(name: Any, level: Any) -> Level:
             f"{what}: field {odd[0]!r} is unknown. A level has backups, one of {', '.join(_BY)}, "
             f"and optionally join"
         )
-    by = [one for one in _BY if one in level]
+    by = [way for way in _BY if way in level]
     if len(by) != 1:
         named = " and ".join(by) if by else "none"
         raise InvalidRequest(

@@ -71,7 +71,9 @@ class VersionedRouter(Router):
         newest, *older = (router.route(side, words) for router in self.routers)
         if not older:
             return newest
-        probing = [_probing(one, probe_flag(slot)) for slot, one in enumerate(older, start=1)]
+        probing = [
+            _probing(deliveries, probe_flag(slot)) for slot, deliveries in enumerate(older, start=1)
+        ]
         return united([newest, *probing], len(words), self.instances)
 
     def route_apart(

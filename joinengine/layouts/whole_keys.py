@@ -46,12 +46,12 @@ class _WholeKeys(Planned):
 
     @override
     def changes(self, loads: Loads) -> NewShares:
-        found = self.moves(loads)
-        homes = homes_after(loads, found)
+        moves = self.moves(loads)
+        homes = homes_after(loads, moves)
         cost = loads.spread + loads.fixed
         level = loads.rest + np.bincount(homes, cost, minlength=loads.n_instances)
         if self.meets(level):
-            return found
+            return moves
         return as_changes(loads, least_whole(cost, homes, loads.rest, self.limit(level)))
 
 
