@@ -214,8 +214,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     counts = {name: interval for name, interval in seen.items() if name in named}
     record = record_of(query, computed, states, reasons, sealed, counts)
     record.partitions = partitions
-    refused = [side.refused for side in inputs]
-    refused += [report.refused for report in computed.routed.reports]
+    refused = *(side.refused for side in inputs), *(r.refused for r in computed.routed.reports)
     outcome = Outcome(
         query=last.query,
         batch=opened.number,

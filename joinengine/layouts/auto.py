@@ -21,10 +21,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from typing_extensions import override
 
+from joinengine.balancing.agreement import agreeing, alike, expected_life
 from joinengine.balancing.dividing import divide, gather, resting
 from joinengine.balancing.hosting import has_several
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.loads import Loads, agreeing, alike, expected_life
+from joinengine.balancing.loads import Loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.reasons import Cause, Counted, rows_of
 from joinengine.balancing.shares import NewShares

@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from typing_extensions import override
 
+from joinengine.balancing.agreement import agreeing, alike
 from joinengine.balancing.levelling import divisible
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.loads import Loads, agreeing, alike, gather_loads
+from joinengine.balancing.loads import Loads, gather_loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joinengine.balancing import statistics
-from joinengine.balancing.loads import agreeing, alike
+from joinengine.balancing.agreement import agreeing, alike
 from joinengine.balancing.statistics import Interval, noise
 from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.layouts.key_based import KeyBased

@@ -300,7 +300,7 @@ def test_a_first_batch_that_measures_nothing_is_no_obstacle(tmp_path):
 
 
 def test_a_divided_key_that_stays_is_no_obstacle_to_a_plan(tmp_path, monkeypatch):
-    """It is divided while it is hot; then others are, by a few tuples, which move while it stays."""
+    """It is divided while it is hot; then others are, by few tuples, which move while it stays."""
     monkeypatch.undo()  # small batches are small
     plan, settings = two_way(None, 4, how="left_semi"), Settings(lazy=True)
     query = LocalQuery(tmp_path, plan, "auto", choice=Auto(), settings=settings)
