@@ -131,7 +131,11 @@ class StreamAggregate(StreamQuery):
 
     def _check_top(self, top: Top, groups: Sequence[pa.Field]) -> None:
         made = self._grouping.shown
-        names = [one.name for one in made if one.function is not AggregateFunction.HISTOGRAM]
+        names = [
+            aggregate.name
+            for aggregate in made
+            if aggregate.function is not AggregateFunction.HISTOGRAM
+        ]
         if top.by not in names:
             raise InvalidRequest(
                 f"top: expected one of the aggregates {', '.join(names)}, found {top.by!r}"
@@ -145,7 +149,7 @@ class StreamAggregate(StreamQuery):
             self._check_sketch(groups)
 
     def _check_sketch(self, groups: Sequence[pa.Field]) -> None:
-        asked = [(one.function, one.sql) for one in self._grouping.aggregates]
+        asked = [(aggregate.function, aggregate.sql) for aggregate in self._grouping.aggregates]
         plain = asked == [(AggregateFunction.COUNT, None)]
         if not plain or len(groups) != 1:
             raise InvalidRequest(
@@ -162,14 +166,14 @@ class StreamAggregate(StreamQuery):
     def _settled(self, window: Windows | None) -> tuple[EventTime, Panes | Sessions | Last]:
         """The columns of event time, and the windows over it."""
         if window is None:
-            found = _window_of(self._source)
-            if found is None:
+            of_source = _window_of(self._source)
+            if of_source is None:
                 raise InvalidRequest(
                     "window: the source has no windows; give windows(time, size=...). Only "
                     "tumbling and sliding joins bring windows"
                 )
             columns: tuple[str, ...] = (WINDOW_END,)
-            panes = Panes(found.size_us, found.slide_us, given=True)
+            panes = Panes(of_source.size_us, of_source.slide_us, given=True)
             window = Windows(columns, panes, Lateness())
         else:
             if isinstance(window.panes, Panes):
@@ -316,5 +320,5 @@ def _window_of(source: Source | StreamJoin) -> Sliding | None:
     """The window whose edges are columns of the rows, also behind joins with tables."""
     while isinstance(source, StreamJoin) and source._passing is not None:
         source = source._sides[source._passing]
-    found = source._window if isinstance(source, StreamJoin) else None
-    return found if isinstance(found, Sliding) else None
+    window = source._window if isinstance(source, StreamJoin) else None
+    return window if isinstance(window, Sliding) else None

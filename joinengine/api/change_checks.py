@@ -60,13 +60,13 @@ def _column(side: Side, name: str, schemas: Schemas, *, exact: bool) -> str:
     return str(field.name)
 
 
-def without(told: Told | None, schemas: Schemas) -> Schemas:
+def without(names: Told | None, schemas: Schemas) -> Schemas:
     """The columns of both sides without those of their changes."""
-    if told is None:
+    if names is None:
         return schemas
     left, right = (
         pa.schema([field for field in schema if field.name != name])
-        for schema, name in zip(schemas, told, strict=True)
+        for schema, name in zip(schemas, names, strict=True)
     )
     return left, right
 
@@ -90,9 +90,9 @@ def check_changes(on: Condition, how: JoinType, most: int | None) -> None:
         )
 
 
-def check_told(side: Side, told: Told | None) -> None:
+def check_told(side: Side, names: Told | None) -> None:
     """Refuse to take the results of a join of changes, on this side, for rows that stay."""
-    if told is None or told[side] != CHANGE:
+    if names is None or names[side] != CHANGE:
         raise InvalidRequest(
             f"changes: the {side.name.lower()} side is a join of changes, whose column {CHANGE} "
             f"says which results come and go; give changes={CHANGE!r}, or a pair (left, right)"
@@ -100,21 +100,21 @@ def check_told(side: Side, told: Told | None) -> None:
 
 
 def with_change(
-    output: tuple[OutputColumn, ...], told: Told, sides: Sequence[Any]
+    output: tuple[OutputColumn, ...], names: Told, sides: Sequence[Any]
 ) -> tuple[OutputColumn, ...]:
     """The columns of the results, and that of their changes.
 
     Refuses columns that a row does not have again when it goes.
     """
-    for one in output:
-        if one.side is None or told[one.side] is None:
+    for column in output:
+        if column.side is None or names[column.side] is None:
             continue
-        source = sides[one.side]
+        source = sides[column.side]
         passing = source.passing if isinstance(source, OwnStream) else ()
-        if one.column in (*_OF_COMMITS, *passing):
+        if column.column in (*_OF_COMMITS, *passing):
             raise InvalidRequest(
-                f"changes: {one.column}{of_side(one.side)} is of one change, and another one when "
-                f"the row goes; leave it out with select"
+                f"changes: {column.column}{of_side(column.side)} is of one change, and another "
+                "one when the row goes; leave it out with select"
             )
-    refuse_doubles([*(one.name for one in output), CHANGE], "the output")
+    refuse_doubles([*(column.name for column in output), CHANGE], "the output")
     return (*output, OutputColumn(CHANGE, None, CHANGE))

@@ -51,7 +51,7 @@ def is_table(side: Any) -> bool:
 
 def table_side(left: Any, right: Any) -> Side | None:
     """The side that is a bounded DataFrame; None: both are streams. Refuses two tables."""
-    bounded = [side for side, one in zip(PAIR, (left, right), strict=True) if is_table(one)]
+    bounded = [side for side, stream in zip(PAIR, (left, right), strict=True) if is_table(stream)]
     if len(bounded) == len(PAIR):
         raise InvalidRequest(
             "at least one side must be a stream; found two bounded DataFrames. Join them with "
@@ -83,15 +83,17 @@ def kept(keep: Any, window: Any, inputs: Sequence[Any]) -> Within:
     left, right = keep if isinstance(keep, tuple) and len(keep) == len(PAIR) else (keep, keep)
     times = list[str]()
     for side, source in zip(PAIR, inputs, strict=True):
-        found = [*delays_of(source)]
-        if len(found) != 1:
+        watermarks = [*delays_of(source)]
+        if len(watermarks) != 1:
             raise InvalidRequest(
                 f"keep: expected one event time of the {side.name.lower()} input, set by "
-                f"withWatermark(..), found {', '.join(found) or 'none'}. Set one, or write "
+                f"withWatermark(..), found {', '.join(watermarks) or 'none'}. Set one, or write "
                 f"within=within('left_time', 'right_time', lower='-7 days', upper='7 days')"
             )
-        times += found
-    lower, upper = (None if one is None else positive_length(one, "keep") for one in (right, left))
+        times += watermarks
+    lower, upper = (
+        None if length is None else positive_length(length, "keep") for length in (right, left)
+    )
     return Within(((times[0],), (times[1],)), None if lower is None else -lower, upper)
 
 
@@ -134,9 +136,9 @@ def check_times(window: _OnTime, schemas: tuple[pa.Schema, pa.Schema], name: str
         field for side in PAIR for field in _time_fields(schemas[side], window.times[side], name)
     ]
     if len({field.type for field in fields}) > 1:
-        found = ", ".join(f"{field.name} is {field.type}" for field in fields)
+        types = ", ".join(f"{field.name} is {field.type}" for field in fields)
         raise InvalidRequest(
-            f"{name}: both sides need the same event-time type, but {found}; cast one side"
+            f"{name}: both sides need the same event-time type, but {types}; cast one side"
         )
     return window
 

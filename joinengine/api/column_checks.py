@@ -77,8 +77,10 @@ def found_columns(
         return str(field.name)
 
     if isinstance(on, Equi):
-        left = tuple(name(Side.LEFT, one, "on") for one in on.left)
-        return replace(on, left=left, right=tuple(name(Side.RIGHT, one, "on") for one in on.right))
+        left = tuple(name(Side.LEFT, column, "on") for column in on.left)
+        return replace(
+            on, left=left, right=tuple(name(Side.RIGHT, column, "on") for column in on.right)
+        )
     if isinstance(on, Band):
         equal = None if on.equal is None else found_columns(on.equal, schemas, exact=exact)
         assert equal is None or isinstance(equal, Equi)
@@ -233,10 +235,10 @@ def check_cap(most: int | None, on: Condition, how: JoinType) -> int | None:
 
 def check_slide(what: str, size_us: int, slide_us: int) -> None:
     """Refuse windows if so many hold a tuple that making their results would not end."""
-    found = -(-size_us // slide_us)
-    if found > MOST_RESULTS:
+    count = -(-size_us // slide_us)
+    if count > MOST_RESULTS:
         raise InvalidRequest(
-            f"{what}: expected at most {MOST_RESULTS} windows for each row, found {found} with "
+            f"{what}: expected at most {MOST_RESULTS} windows for each row, found {count} with "
             f"size {describe(size_us)} and slide {describe(slide_us)}. Make the slide larger or "
             f"the size smaller"
         )
@@ -313,12 +315,12 @@ def selected_columns(
         elif written in edges:
             columns.append(OutputColumn(name, None, written))
         else:
-            found = resolve(_parts(written), schemas, "select", exact=exact)
-            if found.side is Side.RIGHT and not how.makes_pairs:
+            reference = resolve(_parts(written), schemas, "select", exact=exact)
+            if reference.side is Side.RIGHT and not how.makes_pairs:
                 raise InvalidRequest(
                     f"select: a {how.value} join shows columns of the left side, found {written!r}"
                 )
-            columns.append(OutputColumn(name, found.side, found.column))
+            columns.append(OutputColumn(name, reference.side, reference.column))
     refuse_doubles([column.name for column in columns], "select")
     return tuple(columns)
 
@@ -335,7 +337,7 @@ def _parts(written: str) -> list[str]:
 
 def _check_suffixes(suffixes: Any) -> None:
     pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == len(PAIR)
-    if suffixes is not None and not (pair and all(isinstance(one, str) for one in suffixes)):
+    if suffixes is not None and not (pair and all(isinstance(suffix, str) for suffix in suffixes)):
         raise InvalidRequest(
             f"suffixes: expected a pair of texts such as ('_l', '_r'), found {kind_of(suffixes)}"
         )

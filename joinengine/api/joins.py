@@ -148,14 +148,14 @@ class StreamJoin(StreamQuery):
 
     def _told_by(self, changes: Any, *, exact: bool) -> Told | None:
         """The columns with the changes of both sides; None: rows only come."""
-        told = None
+        names = None
         if changes is not None:
-            told = change_checks.told_by(changes, self._schemas, exact=exact)
+            names = change_checks.told_by(changes, self._schemas, exact=exact)
         for side in PAIR:
-            one = self._sides[side]
-            if isinstance(one, StreamJoin) and one._told is not None:
-                change_checks.check_told(side, told)
-        return told
+            source = self._sides[side]
+            if isinstance(source, StreamJoin) and source._told is not None:
+                change_checks.check_told(side, names)
+        return names
 
     def _shown(
         self,
@@ -341,5 +341,5 @@ def timed_by(
 
 def schema_of_side(side: Source | StreamJoin) -> pa.Schema:
     """The columns of an input, each named once."""
-    found = side._output_schema() if isinstance(side, StreamJoin) else schema_of(side)
-    return check_schema(found)
+    schema = side._output_schema() if isinstance(side, StreamJoin) else schema_of(side)
+    return check_schema(schema)

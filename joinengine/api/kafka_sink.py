@@ -59,8 +59,8 @@ def kafka_sink(
     check_reachable(broker.servers, dict(broker.options), topics)
     if shape.value is Value.AVRO and registry is not None:
         sent = {"schema": avro_schema(join.schema)}
-        found = registry.ask(f"subjects/{shape.topic}-value/versions", sent)
-        shape = replace(shape, schema_id=int(found["id"]))
+        answer = registry.ask(f"subjects/{shape.topic}-value/versions", sent)
+        shape = replace(shape, schema_id=int(answer["id"]))
     asked = given.value_of(options, "producers")
     exactly_once = given.value_of(options, "delivery") is Guarantee.EXACTLY_ONCE
     every_s = given.value_of(options, "commitEvery") or 0.0

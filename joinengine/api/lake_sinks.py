@@ -100,8 +100,8 @@ def _delta(
     columns = delta.check_table(folder, join.schema, partitions, exact=exact)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
-        told = checkpoint.world, folder, query, join.schema, columns
-        return DeltaTarget(*told, settings.fsync)
+        terms = checkpoint.world, folder, query, join.schema, columns
+        return DeltaTarget(*terms, settings.fsync)
 
     return target_of, Cutting(partition_by=columns), Output(folder)
 
@@ -120,8 +120,8 @@ def _merge_keys(join: ResolvedJoin, options: Mapping[str, str], *, exact: bool) 
             "give StreamJoin(.., changes=..)"
         )
     rows = pa.schema(list(join.schema)[:-1])
-    names = [one.strip() for one in text.split(",")]
-    return tuple(require_column(rows, one, "mergeKeys", exact=exact).name for one in names)
+    names = [name.strip() for name in text.split(",")]
+    return tuple(require_column(rows, name, "mergeKeys", exact=exact).name for name in names)
 
 
 def _iceberg(
@@ -139,16 +139,16 @@ def _iceberg(
     keys = _merge_keys(join, options, exact=session.case_sensitive())
     rows = pa.schema(list(join.schema)[:-1]) if keys else join.schema
     check_keys(rows, keys)
-    found = iceberg.check_table(catalog, table, rows)
-    columns, units = (tuple(part) for part in zip(*found, strict=True)) if found else ((), ())
+    by = iceberg.check_table(catalog, table, rows)
+    columns, units = (tuple(part) for part in zip(*by, strict=True)) if by else ((), ())
     cutting = Cutting(partition_by=columns, units=units)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
-        told = checkpoint.world, catalog, table, query, rows, settings.fsync
+        terms = checkpoint.world, catalog, table, query, rows, settings.fsync
         if not keys:
-            return IcebergTarget(*told)
+            return IcebergTarget(*terms)
         written = replace(cutting, codec=given.value_of(options, "compression"))
-        return IcebergMergeTarget(*told, keys=keys, shown=settings.show_keys, cutting=written)
+        return IcebergMergeTarget(*terms, keys=keys, shown=settings.show_keys, cutting=written)
 
     return target_of, Cutting() if keys else cutting, None
 
@@ -156,7 +156,7 @@ def _iceberg(
 def catalog_of(options: Mapping[str, str]) -> Catalog:
     """The catalogue that the options of a writer name."""
     prefix = given.PREFIXES["iceberg"]
-    told = {
+    properties = {
         name.removeprefix(prefix): text for name, text in options.items() if name.startswith(prefix)
     }
-    return Catalog(given.value_of(options, "catalog"), told)
+    return Catalog(given.value_of(options, "catalog"), properties)

@@ -163,9 +163,9 @@ def _moment(until: Any, order_by: str | None, columns: pa.Schema) -> int:
             "latest: until needs order_by, the time of each version; give the column of a timestamp"
         )
     with suppress(ValueError):
-        found = dt.datetime.fromisoformat(until) if isinstance(until, str) else until
-        if isinstance(found, dt.datetime):
-            zoned = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+        moment = dt.datetime.fromisoformat(until) if isinstance(until, str) else until
+        if isinstance(moment, dt.datetime):
+            zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
             return (zoned - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
     raise InvalidRequest(
         f"latest: until: expected a time such as '2026-03-01T12:00:00Z', found {quoted(str(until))}"

@@ -83,9 +83,13 @@ def settings_of(options: Mapping[str, str], **more: Any) -> Settings:
 
     Raises InvalidRequest as `value_of` does.
     """
-    told = {one.setting: value_of(options, one.name) for one in OPTIONS.values() if one.setting}
+    values = {
+        option.setting: value_of(options, option.name)
+        for option in OPTIONS.values()
+        if option.setting
+    }
     state = options.get("stateLocation", options.get("checkpointLocation"))
-    return Settings(exchange=chosen_exchange(options.get("exchange"), state), **told, **more)
+    return Settings(exchange=chosen_exchange(options.get("exchange"), state), **values, **more)
 
 
 def sink_takes(sink: str, name: str) -> bool:
@@ -108,8 +112,8 @@ def check_names(sink: str, options: Iterable[str]) -> None:
         if sink not in SINKS:
             continue
         # Those of the sink itself come first: they are what a reader looks for.
-        known = sorted((one for one in OPTIONS if sink_takes(sink, one)), key=_is_of_all)
-        near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+        known = sorted((option for option in OPTIONS if sink_takes(sink, option)), key=_is_of_all)
+        near = difflib.get_close_matches(name.lower(), [option.lower() for option in known], 1)
         hint = f"Did you mean {_CANONICAL[near[0]]!r}? " if near else ""
         raise InvalidRequest(
             f"{sink}: option {name!r} is unknown. {hint}The options are {', '.join(known)}"
@@ -144,10 +148,10 @@ def columns(name: str, given: Sequence[Any]) -> tuple[str, ...]:
     if len(given) == 1 and isinstance(given[0], list | tuple):
         given = given[0]
     elif len(given) == 1 and isinstance(given[0], str):
-        given = [one.strip() for one in given[0].split(",")]
-    for one in given:
-        if not isinstance(one, str) or not one:
-            raise InvalidRequest(f"{name}: expected the name of a column, found {one!r}")
+        given = [column.strip() for column in given[0].split(",")]
+    for column in given:
+        if not isinstance(column, str) or not column:
+            raise InvalidRequest(f"{name}: expected the name of a column, found {column!r}")
     return tuple(given)
 
 
@@ -160,14 +164,16 @@ def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tu
     >>> live_place({"livePort": "0"}, {"JOINENGINE_LIVE_PORT": "4050"})
     (Place(port=0, host='127.0.0.1', token=None), True)
     """
-    told = dict[str, Any]()
-    for name, variable in ((one.name, one.variable) for one in OPTIONS.values() if one.variable):
+    values = dict[str, Any]()
+    for name, variable in (
+        (option.name, option.variable) for option in OPTIONS.values() if option.variable
+    ):
         text, where = environment.get(variable) or OPTIONS[name].default, variable
         if name in options:
             text, where = options[name], name
-        told[name] = None if text is None else OPTIONS[name].value.read(text, where)
-    port = told["livePort"]
-    return Place(port or 0, told["liveHost"], told["liveToken"]), port is not None
+        values[name] = None if text is None else OPTIONS[name].value.read(text, where)
+    port = values["livePort"]
+    return Place(port or 0, values["liveHost"], values["liveToken"]), port is not None
 
 
 def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,8 +184,8 @@ def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(f"trigger: expected one of {names}, found {name}")
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
-        found = " and ".join(chosen) or "none"
-        raise InvalidRequest(f"trigger: expected one of {names}, found {found}")
+        asked_for = " and ".join(chosen) or "none"
+        raise InvalidRequest(f"trigger: expected one of {names}, found {asked_for}")
     ((name, value),) = chosen.items()
     if name != "processingTime":
         if value is not True:

@@ -48,10 +48,14 @@ class StreamQuery:
     def _over(self, sources: Mapping[int, Source]) -> Self:
         """The same query over other sources; `sources`: id of a source -> the one in its place."""
 
-        def moved(one: Any) -> Any:
-            if isinstance(one, Latest):
-                return one.over(sources)
-            return one._over(sources) if isinstance(one, StreamQuery) else sources.get(id(one), one)
+        def moved(source: Any) -> Any:
+            if isinstance(source, Latest):
+                return source.over(sources)
+            return (
+                source._over(sources)
+                if isinstance(source, StreamQuery)
+                else sources.get(id(source), source)
+            )
 
         arguments, named = self._made_of
         made = type(self)(*map(moved, arguments), **{k: moved(v) for k, v in named.items()})
@@ -70,9 +74,9 @@ class StreamQuery:
             return f"<{type(self).__name__}>"
         last, choice = query.operators[-1], self._choice
         account = last.account()
-        told = [str(account[part]) for part in ("how", "on", "within") if account.get(part)]
+        parts = [str(account[part]) for part in ("how", "on", "within") if account.get(part)]
         return printed_lines(
-            f"<{type(self).__name__} of {' and '.join(query.sources)}: {', '.join(told)}; "
+            f"<{type(self).__name__} of {' and '.join(query.sources)}: {', '.join(parts)}; "
             f"layout {choice.label} on {last.instances} instances>"
         )
 
@@ -157,7 +161,9 @@ class StreamQuery:
         described = tuple(_describe(source) for source in sources)
         unsized = (number for number, join in enumerate(joins) if not join._is_sized)
         read_first = [join._first for join in joins]
-        first = (n for n, one in enumerate(sources) if any(one is other for other in read_first))
+        first = (
+            n for n, source in enumerate(sources) if any(source is other for other in read_first)
+        )
         read = frozenset(tables), frozenset(unsized), frozenset(first)
         return Planned(QuerySpec(specs, described, *read), tuple(join._choice for join in joins))
 
@@ -199,9 +205,9 @@ def _describe(source: Source) -> str:
 def _steps(source: OwnStream) -> str:
     """What happens to the tuples as they are read; the order counts if columns are computed."""
     steps = source.reading.steps
-    if not any(isinstance(one, Computed) for one in steps):
+    if not any(isinstance(step, Computed) for step in steps):
         return "" if source.reading.where is None else f" where {source.reading.where}"
     return "".join(
-        f" with {one.name} = {one.text}" if isinstance(one, Computed) else f" where {one.text}"
-        for one in steps
+        f" with {step.name} = {step.text}" if isinstance(step, Computed) else f" where {step.text}"
+        for step in steps
     )

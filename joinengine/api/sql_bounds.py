@@ -103,7 +103,9 @@ def _term(node: Any, keyed: Keyed) -> Sum | None:
         return Sum({}, Decimal(node.name))
     if (length := interval_us(node)) is not None:
         return Sum({}, length_us=length, has_interval=True)
-    keys = [keyed(one) for one in node.expressions] if called(node) == "greatest" else [None]
+    keys = (
+        [keyed(argument) for argument in node.expressions] if called(node) == "greatest" else [None]
+    )
     return None if None in keys else Sum({tuple(key for key in keys if key): 1})
 
 
@@ -153,19 +155,19 @@ class BoundReader:
         is_difference = _is_plain(size if least.terms else high) and not (
             least.terms and most.terms
         )
-        found = [self._bound(one, strict=strict, is_difference=is_difference) for one in sums]
-        return tuple(one for one in found if one is not None) if None not in found else ()
+        bounds = [self._bound(total, strict=strict, is_difference=is_difference) for total in sums]
+        return tuple(bound for bound in bounds if bound is not None) if None not in bounds else ()
 
-    def _bound(self, found: Sum, *, strict: bool, is_difference: bool) -> Bound | None:
+    def _bound(self, total: Sum, *, strict: bool, is_difference: bool) -> Bound | None:
         """What `found` <= 0 says."""
-        signs = {self.side(columns): (columns, times) for columns, times in found.terms.items()}
-        if signs.keys() != set(PAIR) or len(found.terms) != len(PAIR):
+        signs = {self.side(columns): (columns, times) for columns, times in total.terms.items()}
+        if signs.keys() != set(PAIR) or len(total.terms) != len(PAIR):
             return None
         (left, less), (right, more) = signs[Side.LEFT], signs[Side.RIGHT]
         if {less, more} != {-1, 1}:
             return None
         kinds = [self.kind(columns) for columns in (left, right)]
-        distance = _distance(kinds, found, is_difference=is_difference)
+        distance = _distance(kinds, total, is_difference=is_difference)
         if distance is None:
             return None
         constant, unit = distance
@@ -174,7 +176,7 @@ class BoundReader:
                 return None
             # The least distance above it, or the greatest below: both as `found` + unit <= 0.
             constant = math.floor(constant / unit) * unit + unit
-        return Bound(left, right, -constant if more > 0 else constant, more > 0, found.has_interval)
+        return Bound(left, right, -constant if more > 0 else constant, more > 0, total.has_interval)
 
 
 def _is_plain(node: Any) -> bool:
@@ -183,22 +185,22 @@ def _is_plain(node: Any) -> bool:
 
 
 def _distance(
-    kinds: list[pa.DataType], found: Sum, *, is_difference: bool
+    kinds: list[pa.DataType], total: Sum, *, is_difference: bool
 ) -> tuple[Decimal, Decimal | None] | None:
     """The constant of a sum in the unit of its columns, and the least step; None: no bound.
 
     Of times both are in microseconds; without a least step, < cannot become <=.
     """
     if all(map(pa.types.is_timestamp, kinds)):
-        return None if found.number else (Decimal(found.length_us), Decimal(1))
+        return None if total.number else (Decimal(total.length_us), Decimal(1))
     if all(map(pa.types.is_date, kinds)):
-        length_us = found.number * _DAY_US + found.length_us
+        length_us = total.number * _DAY_US + total.length_us
         return None if length_us % _DAY_US else (length_us, Decimal(_DAY_US))
-    if found.has_interval:
+    if total.has_interval:
         return None
     if all(map(pa.types.is_integer, kinds)):
-        return found.number, Decimal(1)
+        return total.number, Decimal(1)
     if all(map(pa.types.is_decimal, kinds)):
-        return found.number, None
-    floats = all(pa.types.is_integer(one) or pa.types.is_floating(one) for one in kinds)
-    return (found.number, None) if floats and is_difference else None
+        return total.number, None
+    floats = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+    return (total.number, None) if floats and is_difference else None

@@ -55,7 +55,7 @@ class Node:
 
     def called(self, columns: Columns) -> list[str]:
         """The names of columns."""
-        return [self.names[one] for one in columns]
+        return [self.names[column] for column in columns]
 
 
 @dataclass
@@ -125,15 +125,15 @@ class Conditions:
 
     def side(self, columns: Sequence[Key]) -> Side | None:
         """The side that columns are of; None: of both, or there are none."""
-        found = {side for side in PAIR for one in columns if one in self.sides[side].names}
-        return found.pop() if len(found) == 1 else None
+        sides = {side for side in PAIR for column in columns if column in self.sides[side].names}
+        return sides.pop() if len(sides) == 1 else None
 
     @cached_property
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
         return schema_of_side(self.sides[0].source), schema_of_side(self.sides[1].source)
 
     def _columns(self, node: Any) -> list[Key]:
-        return [self.reader.keys[id(one)][0] for one in node.find_all(exp.Column)]
+        return [self.reader.keys[id(column)][0] for column in node.find_all(exp.Column)]
 
     def _sort(self, node: Any) -> None:
         """Put a condition where it belongs."""
@@ -150,7 +150,7 @@ class Conditions:
         self.reader.checked(node, self._name, self._schemas)
         reading = BoundReader(
             self.reader.key,
-            lambda one: self.reader.spelled(one, self._name),
+            lambda part: self.reader.spelled(part, self._name),
             self.side,
             lambda columns: self.sides[self.side(columns) or Side.LEFT].kind(columns),
         )
@@ -159,10 +159,10 @@ class Conditions:
                 self.others.append(part.text)
             for bound in part.bounds:
                 pair = bound.left, bound.right
-                found = self.distances.setdefault(pair, Distance(*pair))
-                found.add(bound)
-                if part not in found.parts:
-                    found.parts.append(part)
+                distance = self.distances.setdefault(pair, Distance(*pair))
+                distance.add(bound)
+                if part not in distance.parts:
+                    distance.parts.append(part)
 
     def _name(self, key: Key) -> str:
         """A column as predicates over both sides call it."""
@@ -174,7 +174,7 @@ class Conditions:
     def _is_key(self, node: Any) -> bool:
         """Note an equality of both sides as a key, or as a window."""
         ends = [node.this, node.expression]
-        sides = [self.side(self._columns(one)) for one in ends]
+        sides = [self.side(self._columns(end)) for end in ends]
         if None in sides or sides[0] is sides[1]:
             return False
         left, right = ends if sides[0] is Side.LEFT else reversed(ends)
@@ -189,14 +189,14 @@ class Conditions:
 
     def _same_window(self, node: Any, left: Any, right: Any) -> Window:
         """The window of `TUMBLE(..) = TUMBLE(..)`, or of HOP."""
-        (name, one, lengths), (other_name, other, other_lengths) = (
+        (name, time, lengths), (other_name, other_time, other_lengths) = (
             window_of(self.reader, part) for part in (left, right)
         )
         if (name, lengths) != (other_name, other_lengths) or name == "session":
             raise self.reader.text.refusal(
                 node, "both sides need the same TUMBLE(time, size) or HOP(time, slide, size)"
             )
-        times = self.sides[0].names[one], self.sides[1].names[other]
+        times = self.sides[0].names[time], self.sides[1].names[other_time]
         if name == "tumble":
             return tumbling(*times, lengths[0], delay=self.delay)
         slide, size = lengths
@@ -213,7 +213,9 @@ class Conditions:
 
     def _window(self) -> Window | Distance | None:
         """The window: the one that is written, or the distance of the event times."""
-        timed = [one for one in self.distances.values() if self._is_of_event_time(one)]
+        timed = [
+            distance for distance in self.distances.values() if self._is_of_event_time(distance)
+        ]
         if len(self.windows) + len(timed) > 1:
             raise self._refusal(
                 "two conditions bound event time; say which columns are event time: "
@@ -253,16 +255,16 @@ class Conditions:
         Beside a key, an open band would find no fewer candidates than a predicate.
         """
         keyed = bool(self.keys or self.pair.using)
-        found = [
-            one
-            for one in self.distances.values()
-            if one is not window and len(one.left) == len(one.right) == 1
-            if one.is_closed or not (keyed or self._has_floats(one))
+        distances = [
+            distance
+            for distance in self.distances.values()
+            if distance is not window and len(distance.left) == len(distance.right) == 1
+            if distance.is_closed or not (keyed or self._has_floats(distance))
         ]
-        closed = [one for one in found if one.is_closed]
-        if not found and not keyed and isinstance(window, Distance):
+        closed = [distance for distance in distances if distance.is_closed]
+        if not distances and not keyed and isinstance(window, Distance):
             return window if len(window.left) == len(window.right) == 1 else None
-        return [*closed, *found, None][0]
+        return [*closed, *distances, None][0]
 
     def _has_floats(self, distance: Distance) -> bool:
         """Whether a column of a distance has floats: in a band NaN matches nothing."""
@@ -279,8 +281,8 @@ class Conditions:
             for limit in (chosen.lower, chosen.upper)
         ]
         ends = self.sides[0].called(chosen.left)[0], self.sides[1].called(chosen.right)[0]
-        found: Band = band(*ends, lower=limits[0], upper=limits[1])
-        return found if equal is None else replace(found, equal=equal)
+        condition: Band = band(*ends, lower=limits[0], upper=limits[1])
+        return condition if equal is None else replace(condition, equal=equal)
 
     def _equal(self) -> Equi | None:
         keys = [*self.pair.using.values()] or self.keys
@@ -294,9 +296,9 @@ class Conditions:
     ) -> Iterator[str]:
         """The conditions that are neither a key nor the window nor the band."""
         yield from self.others
-        for one in self.distances.values():
-            if one is not chosen and one is not window:
-                yield from (part.text for part in one.parts)
+        for distance in self.distances.values():
+            if distance is not chosen and distance is not window:
+                yield from (part.text for part in distance.parts)
         if self.pair.using:
             for left, right in self.keys:
                 names = self.sides[0].names[left], self.sides[1].names[right]
@@ -346,14 +348,14 @@ def window_of(reader: Reader, node: Any) -> tuple[str, Key, list[timedelta]]:
     """
     name, arguments = called(node), node.expressions
     key = reader.key(arguments[0]) if arguments else None
-    lengths = [interval_us(bare(one)) for one in arguments[1:]]
+    lengths = [interval_us(bare(argument)) for argument in arguments[1:]]
     if len(arguments) != WINDOWS[name] or key is None or None in lengths:
         raise reader.text.refusal(
             node,
             "a window is TUMBLE(time, INTERVAL ..), HOP(time, slide, size) or SESSION(time, gap), "
             "of a column and of INTERVALs without months",
         )
-    return name, key, [timedelta(microseconds=one) for one in lengths if one is not None]
+    return name, key, [timedelta(microseconds=length) for length in lengths if length is not None]
 
 
 def _duration(limit: Decimal | None) -> timedelta | None:

@@ -34,7 +34,7 @@ _EDGES = (WINDOW_START, WINDOW_END)
 
 def aggregated(node: Any) -> Any:
     """The first call of an aggregate in an expression; None: there is none."""
-    return next((one for one in node.find_all(exp.Anonymous) if called(one) in _FUNCTIONS), None)
+    return next((call for call in node.find_all(exp.Anonymous) if called(call) in _FUNCTIONS), None)
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Groups:
     def _add_calls(self, node: Any) -> None:
         """Add the aggregates inside an expression."""
         self.reader.bound(node, self.tree)
-        known = [self._text(one) for one in self.calls.values()]
+        known = [self._text(call) for call in self.calls.values()]
         for call in node.find_all(exp.Anonymous):
             if called(call) in _FUNCTIONS and self._text(call) not in known:
                 self.calls[name_beside({*self.calls, *self.shown}, "aggregate")] = call

@@ -56,8 +56,8 @@ class Reader:
         if (clause := select.args.get("with_")) is not None:
             if clause.args.get("recursive"):
                 raise self.text.refusal(clause, "WITH RECURSIVE is not supported; write a join")
-            for one in clause.expressions:
-                known[one.alias.lower()] = (one.this, dict(known))
+            for with_clause in clause.expressions:
+                known[with_clause.alias.lower()] = (with_clause.this, dict(known))
         if select.args.get("from_") is None:
             raise self.text.refusal(select, "FROM is missing; name a stream of streams=")
         tree = self._entry(select.args["from_"].this, known)
@@ -82,8 +82,8 @@ class Reader:
             (exp.Query, "subqueries in conditions and expressions are not supported; write a join"),
             (exp.Window, "OVER is not supported; write GROUP BY with a window"),
         ):
-            if (found := node.find(kind)) is not None:
-                raise self.text.refusal(found, said)
+            if (refused := node.find(kind)) is not None:
+                raise self.text.refusal(refused, said)
         aliases = set[str]()
         for column in node.find_all(exp.Column):
             if not isinstance(column.this, exp.Star):
@@ -138,15 +138,15 @@ class Reader:
         pair.on.append(node)
         if not isinstance(node, exp.EQ):
             return
-        sides = [{leaf.alias for leaf in one.leaves} for one in (pair.left, pair.right)]
+        sides = [{leaf.alias for leaf in tree.leaves} for tree in (pair.left, pair.right)]
         operands = [bare(node.this), bare(node.expression)]
-        named = [self._aliases(one) for one in operands]
+        named = [self._aliases(operand) for operand in operands]
         across = any(
-            one and two and one <= sides[n] and two <= sides[1 - n]
+            aliases and other_aliases and aliases <= sides[n] and other_aliases <= sides[1 - n]
             for n in (0, 1)
-            for one, two in [named]
+            for aliases, other_aliases in [named]
         )
-        if not across or any(called(one) in WINDOWS for one in operands):
+        if not across or any(called(operand) in WINDOWS for operand in operands):
             return
         hidden = pair.left.nullable | pair.right.nullable
         for operand, aliases in zip((node.this, node.expression), named, strict=True):
@@ -154,7 +154,7 @@ class Reader:
                 self.compute(operand, aliases, "key")
 
     def _aliases(self, node: Any) -> set[str]:
-        return {self.keys[id(one)][0][0] for one in node.find_all(exp.Column)}
+        return {self.keys[id(column)][0][0] for column in node.find_all(exp.Column)}
 
     # The entries of FROM
 
@@ -187,14 +187,14 @@ class Reader:
         if name.lower() in known:
             select, before = known[name.lower()]
             return self._derived(select, alias, before)
-        found = [one for one in self.inputs.names if one.lower() == name.lower()]
-        if len(found) != 1:
+        names = [stream for stream in self.inputs.names if stream.lower() == name.lower()]
+        if len(names) != 1:
             raise self.text.refusal(
                 node,
                 f"stream {name!r} is unknown; the streams are {', '.join(self.inputs.names)}",
             )
-        columns = self.inputs.schema(found[0]).names
-        return self._leaf(node, alias, found[0], {column: column for column in columns}, [])
+        columns = self.inputs.schema(names[0]).names
+        return self._leaf(node, alias, names[0], {column: column for column in columns}, [])
 
     def _leaf(
         self, node: Any, alias: str, stream: str, columns: dict[str, str], filters: list[str]
@@ -259,7 +259,7 @@ class Reader:
     def _all(self, node: Any, tree: Tree) -> Iterator[tuple[Key, str]]:
         """The columns that a star stands for."""
         alias = node.table if isinstance(node, exp.Column) else ""
-        leaves = [one for one in tree.visible if not alias or one.alias.lower() == alias.lower()]
+        leaves = [leaf for leaf in tree.visible if not alias or leaf.alias.lower() == alias.lower()]
         if not leaves:
             raise self._no_alias(node, alias, tree.visible)
         for leaf in leaves:
@@ -274,7 +274,7 @@ class Reader:
         """Whether a column stands under the name of another stream, by USING."""
         if isinstance(tree, Leaf):
             return False
-        inside = tree.left if key[0] in {one.alias for one in tree.left.leaves} else tree.right
+        inside = tree.left if key[0] in {leaf.alias for leaf in tree.left.leaves} else tree.right
         beside = inside is tree.right and name.lower() in tree.using
         return beside or self._merged(inside, key, name)
 
@@ -309,7 +309,7 @@ class Reader:
     # The names of columns
 
     def _key(self, column: Any, tree: Tree, leaves: list[Leaf]) -> tuple[Key, int]:
-        parts = [one.name for one in column.parts]
+        parts = [part.name for part in column.parts]
         exact = session.case_sensitive()
 
         def there(leaf: Leaf, name: str) -> str | None:
@@ -329,20 +329,21 @@ class Reader:
                 )
             self._check_using(column, tree, owner[0], name)
             return self._used(owner[0], name), 2
-        found = [(leaf, name) for leaf in leaves if (name := there(leaf, parts[0])) is not None]
-        found = [
+        matching = [(leaf, name) for leaf in leaves if (name := there(leaf, parts[0])) is not None]
+        matching = [
             (leaf, n)
-            for leaf, n in found
+            for leaf, n in matching
             if not self._merged(tree, (leaf.alias, leaf.columns[n]), n)
         ]
-        if len(found) == 1:
-            return self._used(*found[0]), 1
-        if not found and parts[0].lower() in EDGES and len(parts) == 1:
+        if len(matching) == 1:
+            return self._used(*matching[0]), 1
+        if not matching and parts[0].lower() in EDGES and len(parts) == 1:
             return ("", parts[0].lower()), 1
-        if found:
-            aliases = ", ".join(leaf.alias for leaf, _ in found)
+        if matching:
+            aliases = ", ".join(leaf.alias for leaf, _ in matching)
             raise self.text.refusal(
-                column, f"column {parts[0]!r} is in {aliases}; write {found[0][0].alias}.{parts[0]}"
+                column,
+                f"column {parts[0]!r} is in {aliases}; write {matching[0][0].alias}.{parts[0]}",
             )
         if len(parts) > 1:
             raise self._no_alias(column, parts[0], leaves)

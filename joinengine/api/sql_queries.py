@@ -76,9 +76,10 @@ class Statement:
         if self.select.args.get("having") is not None:
             raise self._refusal("having", "HAVING needs GROUP BY; write WHERE")
         for node in self.select.expressions:
-            if node.find(exp.Window) is None and (found := aggregated(node)) is not None:
+            if node.find(exp.Window) is None and (aggregate := aggregated(node)) is not None:
                 raise self.reader.text.refusal(
-                    found, "an aggregate needs a window; write GROUP BY TUMBLE(time, INTERVAL ..)"
+                    aggregate,
+                    "an aggregate needs a window; write GROUP BY TUMBLE(time, INTERVAL ..)",
                 )
         if isinstance(self.tree, Leaf):
             raise self._refusal("from_", "one stream is not a query; write a JOIN or a GROUP BY")
@@ -127,10 +128,12 @@ class Statement:
         reader, later = self.reader, list[tuple[str, Any]]()
         wanted = dict[str, Key]()
         hidden = tree.nullable
-        found = list(reader.items(self.select, tree))
-        for name, node, known in found:
+        items = list(reader.items(self.select, tree))
+        for name, node, known in items:
             key = known
-            aliases = {reader.keys[id(one)][0][0] for one in node.find_all(exp.Column) if not key}
+            aliases = {
+                reader.keys[id(column)][0][0] for column in node.find_all(exp.Column) if not key
+            }
             if key is None and len(aliases) == 1 and not aliases & {*hidden, ""}:
                 key = reader.compute(node, aliases, name)
             if name in wanted or name in dict(later):
@@ -141,7 +144,9 @@ class Statement:
                 later.append((name, node))
             else:
                 wanted[name] = key
-        needed = [reader.keys[id(one)][0] for _, node in later for one in node.find_all(exp.Column)]
+        needed = [
+            reader.keys[id(column)][0] for _, node in later for column in node.find_all(exp.Column)
+        ]
         shown = dict(wanted)
         for key in needed:
             if key not in shown.values():
@@ -155,7 +160,7 @@ class Statement:
         for name, node in later:
             with reader.text.at(node):
                 check_expression(name, texts[name], joined)
-        return joined.transform(projection([(name, texts.get(name)) for name, _, _ in found]))
+        return joined.transform(projection([(name, texts.get(name)) for name, _, _ in items]))
 
     def _node(self, tree: Tree, shown: Mapping[str, Key] | None = None) -> Node:
         """The operator of a part of FROM. `shown`: its columns; None: all of both sides."""

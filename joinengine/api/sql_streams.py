@@ -79,12 +79,12 @@ class Pair:
     @property
     def nullable(self) -> frozenset[str]:
         """The aliases whose columns are NULL in rows without a partner."""
-        found = self.left.nullable | self.right.nullable
+        aliases = self.left.nullable | self.right.nullable
         if self.how in ("left", "full"):
-            found |= {leaf.alias for leaf in self.right.leaves}
+            aliases |= {leaf.alias for leaf in self.right.leaves}
         if self.how in ("right", "full"):
-            found |= {leaf.alias for leaf in self.left.leaves}
-        return found
+            aliases |= {leaf.alias for leaf in self.left.leaves}
+        return aliases
 
 
 Tree = Leaf | Pair

@@ -83,7 +83,9 @@ class SqlText:
     def statement(self) -> Any:
         """The syntax tree. Raises InvalidRequest if the text is not one SELECT."""
         try:
-            found = [one for one in sqlglot.parse(self.text, read=_Dialect) if one is not None]
+            statements = [
+                parsed for parsed in sqlglot.parse(self.text, read=_Dialect) if parsed is not None
+            ]
         except errors.TokenError as error:
             raise InvalidRequest(
                 f"sql: the text cannot be read: {in_a_line(error)}; close every quote and bracket"
@@ -94,12 +96,12 @@ class SqlText:
                 f"sql: line {first['line']}, column {first['col']}: the text is not valid SQL near "
                 f"{first['highlight']!r}: {in_a_line(first['description'])}"
             ) from None
-        if len(found) != 1:
-            raise InvalidRequest(f"sql: expected one SELECT, found {len(found)} statements")
-        if not isinstance(found[0], exp.Select):
-            kind = type(found[0]).__name__.upper()
-            raise self.refusal(found[0], f"expected one SELECT, found {kind}")
-        return found[0]
+        if len(statements) != 1:
+            raise InvalidRequest(f"sql: expected one SELECT, found {len(statements)} statements")
+        if not isinstance(statements[0], exp.Select):
+            kind = type(statements[0]).__name__.upper()
+            raise self.refusal(statements[0], f"expected one SELECT, found {kind}")
+        return statements[0]
 
     def refusal(self, node: Any, said: str) -> InvalidRequest:
         """The refusal of a part, with the line and the column where it begins."""
@@ -135,7 +137,7 @@ class SqlText:
     def _start(self, node: Any) -> int:
         if _SPAN in node.meta:
             return int(node.meta[_SPAN][0])
-        marks = [one.meta.get(_SPAN, (one.meta.get("start"),))[0] for one in node.walk()]
+        marks = [part.meta.get(_SPAN, (part.meta.get("start"),))[0] for part in node.walk()]
         return int(min((mark for mark in marks if mark is not None), default=0))
 
 

@@ -20,7 +20,9 @@ def trial_of(options: Mapping[str, str], losses: Mapping[int, Sequence[int]]) ->
     A store below the checkpoint is emulated: nobody would have one there. Raises InvalidRequest as
     `value_of` does.
     """
-    per_tuple_s, per_result_s = (value_of(options, f"workPer{one}") for one in ("Tuple", "Result"))
+    per_tuple_s, per_result_s = (
+        value_of(options, f"workPer{what}") for what in ("Tuple", "Result")
+    )
     speed: Speed | None = value_of(options, "storeRate")
     is_below = value_of(options, "storeLocation") is None
     if speed is None and value_of(options, "recovery") is Recovery.STORE and is_below:

@@ -82,18 +82,18 @@ def size(least: int = 1) -> Value:
             raise InvalidRequest(
                 f"{name}: expected a number of bytes or a size such as '128 MB', found {text!r}"
             )
-        found = int(float(match[1]) * 1024 ** _POWERS[match[2]])
-        if found < least:
+        size_bytes = int(float(match[1]) * 1024 ** _POWERS[match[2]])
+        if size_bytes < least:
             raise InvalidRequest(f"{name}: expected at least {least:,} bytes, found {text!r}")
-        return found
+        return size_bytes
 
     return Value("a size, such as `128 MB`", read, metavar="SIZE")
 
 
 def choice(names: type[StrEnum], into: Callable[[Any], Any] = lambda member: member) -> Value:
     """A word of a fixed set; the value is what `into` makes of it."""
-    words = ", ".join(f"`{one}`" for one in names)
-    texts = tuple(one.value for one in names)
+    words = ", ".join(f"`{member}`" for member in names)
+    texts = tuple(member.value for member in names)
     return Value(words, lambda text, name: into(one_of(names, text, name)), texts)
 
 

@@ -70,8 +70,8 @@ class JoinWriter:
     def __repr__(self) -> str:
         kind = self._function_kind() or self.sink or "no sink yet"
         shown = self.settings | {name: "..." for name in self.settings if given.is_secret(name)}
-        told = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
-        return printed_lines(f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>")
+        parts = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
+        return printed_lines(f"<JoinWriter of {self.of}: {', '.join(parts)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:
         """Choose the sink: `parquet`, `delta`, `iceberg`, `kafka`, `noop`, `console` or `memory`.
@@ -333,8 +333,8 @@ class JoinWriter:
         elif self.table is not None:
             write = formats.table_writer(join.spark, self.table, self.partitions)
         elif kind == "console":
-            told = (given.value_of(options, name) for name in ("numRows", "truncate"))
-            write = formats.console_writer(*told)
+            shape = (given.value_of(options, name) for name in ("numRows", "truncate"))
+            write = formats.console_writer(*shape)
         else:
             passed = given.for_spark(options)
             write = formats.format_writer(join.spark, kind, passed, self.partitions)

@@ -77,59 +77,59 @@ class Alerts:
 
     def _capping(self, record: BatchRecord) -> list[str]:
         """A warning for each join that leaves out pairs of a key for the first time."""
-        found = list[str]()
+        alerts = list[str]()
         for number, entry in enumerate(record.joins):
             if not entry.capped_pairs:
                 continue
             if number not in self._capped:
                 key = entry.capped[0]
                 value = "with a value that is not told" if key.text is None else key.text
-                found.append(
+                alerts.append(
                     f"batch {record.batch}: the key {value} of {self._join(number)} has "
                     f"{counted(key.made + key.left_out, 'pair')}, of which max_pairs_per_key left "
                     f"out {key.left_out:,}, so no result contains them. Filter such rows, or raise "
                     f"max_pairs_per_key"
                 )
             self._capped[number] = self._capped.get(number, 0) + entry.capped_pairs
-        return found
+        return alerts
 
     def _growth(self, record: BatchRecord) -> list[str]:
         """A warning for each join of two streams whose state nothing ever leaves."""
-        found = list[str]()
+        alerts = list[str]()
         tables = [FromSource(source) for source in self.query.tables]
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
-            streams = [one for one in operator.inputs if one not in tables]
+            streams = [source for source in operator.inputs if source not in tables]
             if operator.window is not None or len(streams) < len(PAIR) or not entry.state.rows:
                 continue
             self._endless[operator.index] = entry.state.rows, entry.state.size_bytes
             if not self.ends and operator.index not in self._warned:
                 self._warned.add(operator.index)
                 each = size_text(entry.state.size_bytes / entry.state.rows * 1e6)
-                found.append(
+                alerts.append(
                     f"{self._join(operator.index)} has no window, so its state grows without "
                     f"bound: by {each} per million rows. {_WINDOW}"
                 )
-        return found
+        return alerts
 
     def _grown(self) -> list[str]:
         """A sentence for each such join, of a query that ends, if it has gone on with state."""
-        found = list[str]()
+        alerts = list[str]()
         for number, (rows, size) in self._endless.items() if self.ends else ():
             rows_before, size_before = self.before[number] if self.before else (0, 0)
             if 0 < rows_before < rows:
-                found.append(
+                alerts.append(
                     f"{self._join(number)} has no window, so its state grows with every start: in "
                     f"this run from {counted(rows_before, 'row')} ({size_text(size_before)}) to "
                     f"{counted(rows, 'row')} ({size_text(size)}). {_WINDOW}"
                 )
-        return found
+        return alerts
 
     def _join(self, number: int) -> str:
         return name_of(self.query.operators[number]).removeprefix("joinengine ")
 
     def _leaving_out(self, record: BatchRecord) -> list[str]:
         """A warning for each stream that loses a MARKED part of its rows for the first time."""
-        found = list[str]()
+        alerts = list[str]()
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             for side in sides_of(operator):
                 refused = entry.sides[side].refused
@@ -143,8 +143,8 @@ class Alerts:
                         self._named[*key, reason] = None
                         counted = self._counted(key, count, refused.rows)
                         cure = self._cure(reason, key)
-                        found.append(f"batch {record.batch}: {counted} {what}. {cure}")
-        return found
+                        alerts.append(f"batch {record.batch}: {counted} {what}. {cure}")
+        return alerts
 
     def sums(self) -> Sequence[str]:
         """What there is to say of the whole run once it is over."""

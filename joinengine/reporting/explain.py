@@ -76,13 +76,13 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
     Or none from the time on that its user has named. For each such operator a sentence; a watermark
     that only lags is no reason for one.
     """
-    found = list[str]()
+    lines = list[str]()
     last = records[-1].joins if records else []
     for operator, join in zip(query.operators, last, strict=False):
         window, until_us = operator.window, operator.until_us
         if until_us is not None and join.sides[Side.RIGHT].newest < until_us:
             read = input_name(query, operator.inputs[Side.RIGHT])
-            found.append(
+            lines.append(
                 f"no left row of operator {operator.index} has been read: {read} has brought no "
                 f"version from latest(.., until=..) on. The next start waits for one, too"
             )
@@ -95,12 +95,12 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
             then = "only with another trigger can the side count as idle"
             if idle is not None:
                 then = f"with another trigger, it would wait {describe(idle)} for this side"
-            found.append(
+            lines.append(
                 f"{join.state.pending_rows:,} rows of operator {operator.index} are still waiting: "
                 f"its {side.name.lower()} side ({read}) has delivered no row with an event time, "
                 f"so there is no watermark. With availableNow the query ends here; {then}"
             )
-    return found
+    return lines
 
 
 def not_reached(settings: Settings, batches: range) -> list[str]:
@@ -109,26 +109,26 @@ def not_reached(settings: Settings, batches: range) -> list[str]:
     `batches`: the numbers of the run's batches. A layout for the batch after the last one is there.
     """
     kills = ((batch, "the kill of an executor") for batch in settings.kills)
-    missed = [one for one in (*settings.trial.planned, *kills) if one[0] not in batches]
+    missed = [event for event in (*settings.trial.planned, *kills) if event[0] not in batches]
     missed += [(at, "the change of layout") for at in settings.schedule if at > batches.stop]
     if not missed:
         return []
-    told = ", ".join(f"{what} before batch {batch}" for batch, what in sorted(missed))
+    events = ", ".join(f"{what} before batch {batch}" for batch, what in sorted(missed))
     which = f", {batches[0]} to {batches[-1]}" if batches else ""
-    return [f"not reached: {told}; this run had {counted(len(batches), 'batch')}{which}"]
+    return [f"not reached: {events}; this run had {counted(len(batches), 'batch')}{which}"]
 
 
 def sized(operator: Operator, instances: int) -> Operator:
     """The operator as it would be on so many instances, if it can say so."""
-    one: Any = operator
-    named = is_dataclass(one) and "instances" in one.__dataclass_fields__
-    return replace(one, instances=instances) if named else operator
+    plain: Any = operator
+    named = is_dataclass(plain) and "instances" in plain.__dataclass_fields__
+    return replace(plain, instances=instances) if named else operator
 
 
 def _wished(wishes: Sequence[Relayout]) -> str:
     """What the last wish of each kind asks for: the next batch grants no other."""
-    layouts = [f"layout {one.choice.label}" for one in wishes if one.choice is not None]
-    sizes = [counted(one.instances, "instance") for one in wishes if one.instances is not None]
+    layouts = [f"layout {wish.choice.label}" for wish in wishes if wish.choice is not None]
+    sizes = [counted(wish.instances, "instance") for wish in wishes if wish.instances is not None]
     return " on ".join([*layouts[-1:], *sizes[-1:]])
 
 

@@ -82,11 +82,11 @@ def line(text: str) -> str:
 
 def plans_html(plans: Sequence[Mapping[str, Any]]) -> str:
     """The newest plans of a story, in words."""
-    told = "".join(
+    entries = "".join(
         f"<li>batch {plan['batch']}, operator {plan['join']}: {escape(plan['words'])}</li>"
         for plan in plans[: -_PLANS - 1 : -1]
     )
-    return f"<div>the latest layout changes</div><ul>{told}</ul>" if told else ""
+    return f"<div>the latest layout changes</div><ul>{entries}</ul>" if entries else ""
 
 
 def metrics_html(
@@ -119,16 +119,16 @@ def metrics_html(
 
 def load_picture(loads: Sequence[float]) -> str:
     """A bar for the rows that each instance received, the mean as a dashed line, both in words."""
-    found = np.asarray(loads, float)
-    if not len(found) or not found.sum():
+    received = np.asarray(loads, float)
+    if not len(received) or not received.sum():
         return line("no rows received yet")
-    mean, greatest, at = float(found.mean()), float(found.max()), int(found.argmax())
+    mean, greatest, at = float(received.mean()), float(received.max()), int(received.argmax())
     words = (
-        f"rows received by {len(found):,} instances: mean {mean:,.0f}; maximum {greatest:,.0f}, at "
-        f"instance {at}: {greatest / mean:.2f} times the mean"
+        f"rows received by {len(received):,} instances: mean {mean:,.0f}; maximum "
+        f"{greatest:,.0f}, at instance {at}: {greatest / mean:.2f} times the mean"
     )
-    each = -(-len(found) // _MOST_BARS)
-    tops = np.array([found[n : n + each].max() for n in range(0, len(found), each)])
+    each = -(-len(received) // _MOST_BARS)
+    tops = np.array([received[n : n + each].max() for n in range(0, len(received), each)])
     if each > 1:
         words += f" (a bar is the maximum of {each} instances)"
     wide, high = _WIDTH / len(tops), (_HEIGHT - 2) * tops / greatest

@@ -43,15 +43,15 @@ def log_plans(record: BatchRecord, form: PlanLog, query: str | None) -> None:
             continue
         names = {key.hash_: key.text for key in join.heat.keys if key.text is not None}
         words = plan_words(join.reason, names, join.instances, shares=shares_of(join))
-        told = _told(record, number, join, join.reason, names, words) | {"query": query}
+        plan = _told(record, number, join, join.reason, names, words) | {"query": query}
         if form is PlanLog.JSON:
-            _log.log(level, "%s", json.dumps(told), extra={"plan": told})
+            _log.log(level, "%s", json.dumps(plan), extra={"plan": plan})
         else:
             _log.log(
                 level,
                 "joinengine: batch %s, operator %s: %s",
                 *(record.batch, number, words),
-                extra={"plan": told},
+                extra={"plan": plan},
             )
 
 

@@ -49,11 +49,11 @@ def batch_line(record: BatchRecord) -> str:
         parts.append(f"{record.behind_rows:,} waiting in topics{old}")
     parts += _split_words(joins)
     if record.busiest is not None:
-        one = record.busiest
+        busiest = record.busiest
         parts.append(
             f"layout {' and '.join(dict.fromkeys(join.layout for join in joins))}, load skew "
-            f"{one.skew:.2f} (instance {one.instance} received {one.share:.0%} of the rows and "
-            f"was busy for {one.busy_s:.2f} s)"
+            f"{busiest.skew:.2f} (instance {busiest.instance} received {busiest.share:.0%} of the "
+            f"rows and was busy for {busiest.busy_s:.2f} s)"
         )
     times = _event_time(joins)
     parts += [f"watermark {times['watermark']}"] if "watermark" in times else []
@@ -72,8 +72,8 @@ def _split_words(joins: Sequence[OperatorRecord]) -> list[str]:
         if key.listed and key.placement is not None and len(key.placement.homes) > 1
     ]
     shared.sort(key=lambda key: -key.rows)
-    found = [f"#{hash_text(key.hash_)}" if key.text is None else key.text for key in shared]
-    named = list(dict.fromkeys(found))[:_MOST_NAMED]
+    names = [f"#{hash_text(key.hash_)}" if key.text is None else key.text for key in shared]
+    named = list(dict.fromkeys(names))[:_MOST_NAMED]
     more = [".."] if named and len(named) < split else []
     return [counted(split, "split key") + (f" ({', '.join([*named, *more])})" if named else "")]
 
@@ -94,7 +94,7 @@ def filled(
     `before`: the record of the batch before, in this run. `operators`: their names.
     """
     rates = _rates(record.input_rows, record, before)
-    by_spark = sum(one.get("numInputRows", 0) for one in progress["sources"])
+    by_spark = sum(source.get("numInputRows", 0) for source in progress["sources"])
     ours = _rates(max(record.input_rows - by_spark, 0), record, before)
     metrics = {METRICS: _flat(batch_rows(record))}
     return {
@@ -104,7 +104,9 @@ def filled(
         "stateOperators": [
             _state_operator(name, join) for name, join in zip(operators, record.joins, strict=True)
         ],
-        "sources": [one if "numInputRows" in one else one | ours for one in progress["sources"]],
+        "sources": [
+            source if "numInputRows" in source else source | ours for source in progress["sources"]
+        ],
         "sink": progress["sink"] | {"numOutputRows": record.output_rows},
         "observedMetrics": progress.get("observedMetrics", {}) | metrics,
     }
@@ -152,7 +154,7 @@ def _texts(place: Any) -> Any:
 def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
     return {
         "operatorName": name,
-        **{one.spark: one.of(join) for one in FIGURES.values() if one.spark},
+        **{figure.spark: figure.of(join) for figure in FIGURES.values() if figure.spark},
         "numRowsUpdated": sum(side.homed for side in join.sides),
         "allUpdatesTimeMs": round(sum(join.work.busy_s) * 1e3),
         "allRemovalsTimeMs": 0,
@@ -170,8 +172,8 @@ def _event_time(joins: Sequence[OperatorRecord]) -> dict[str, str]:
     times = ({"max": max(newest)} if newest else {}) | (
         {"watermark": min(watermarks)} if watermarks else {}
     )
-    told = {name: _iso(time) for name, time in times.items()}
-    return {name: text for name, text in told.items() if text is not None}
+    texts = {name: _iso(time) for name, time in times.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _iso(time_us: float) -> str | None:
@@ -188,5 +190,5 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     flat = dict[str, Any]()
     for name, value in row.items():
         parts = value.items() if isinstance(value, dict) else [(None, value)]
-        flat |= {name if part is None else f"{name}_{part}": one for part, one in parts}
+        flat |= {name if part is None else f"{name}_{part}": field for part, field in parts}
     return flat

@@ -211,8 +211,8 @@ def _counter(figure: Figure) -> _OfOperator:
     """The sum of a figure over all starts of the query."""
     kind = "operator_" if figure.name == "output_rows" else ""  # the query has its own
 
-    def total(one: _Operator) -> float:
-        return one.totals.get(figure.name, 0)
+    def total(operator: _Operator) -> float:
+        return operator.totals.get(figure.name, 0)
 
     meaning = f"{figure.meaning[0].upper()}{figure.meaning[1:]}."
     return _OfOperator(f"joinengine_{kind}{figure.name}_total", meaning, total)
@@ -309,8 +309,8 @@ class _OfPartition(NamedTuple):
     value: Callable[[Partitions, int], float | None]
 
 
-def _newest_of(one: Partitions, partition: int) -> float | None:
-    time_us = one.clocks[partition][0]
+def _newest_of(progress: Partitions, partition: int) -> float | None:
+    time_us = progress.clocks[partition][0]
     return time_us / _S if math.isfinite(time_us) else None
 
 
@@ -357,11 +357,11 @@ def _partitions(source: Source) -> Iterator[Metric]:
     """What is known of the partitions of sources; nothing if none has any."""
     for name, meaning, value in _PARTITION:
         family = GaugeMetricFamily(name, meaning, labels=["query", "source", "partition"])
-        for number, one in source.manifest.partitions.items():
-            for partition in one.clocks:
-                found = value(one, partition)
-                if found is not None:
-                    family.add_metric([source.query, str(number), str(partition)], found)
+        for number, progress in source.manifest.partitions.items():
+            for partition in progress.clocks:
+                number_shown = value(progress, partition)
+                if number_shown is not None:
+                    family.add_metric([source.query, str(number), str(partition)], number_shown)
         if family.samples:
             yield family
 
@@ -390,8 +390,8 @@ def _family(
     family = kind(figure.name, figure.meaning, labels=[*labels, *own])
     for names, value in values:
         if isinstance(value, Mapping):
-            for name, one in value.items():
-                family.add_metric([*names, name], one)
+            for name, number in value.items():
+                family.add_metric([*names, name], number)
         elif value is not None:
             family.add_metric(names, value)
     return family

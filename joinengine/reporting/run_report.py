@@ -68,7 +68,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "busiest_share": None if busiest is None else busiest.share,
         "busiest_s": None if busiest is None else busiest.busy_s,
         "latency_s": _latency_s([record]),
-        "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
+        "skipped_files": [f"{skip.file}: {skip.reason}" for skip in record.skipped],
         "tasks": record.tasks,
         "behind_rows": record.behind_rows,
         "behind_s": record.behind_s,
@@ -81,10 +81,10 @@ def behind(record: BatchRecord) -> list[dict[str, Any]]:
     return [
         {
             **{"source": source, "partition": number, "rows": rows},
-            "seconds": one.lag_s(number, record.started),
+            "seconds": progress.lag_s(number, record.started),
         }
-        for source, one in record.partitions.items()
-        for number, rows in one.behind.items()
+        for source, progress in record.partitions.items()
+        for number, rows in progress.behind.items()
     ]
 
 
@@ -161,10 +161,10 @@ def checksum_text(rows: int, total: int) -> str:
 def made_by() -> dict[str, Any]:
     """The command, the machine, versions and the commit: without these a figure means nothing."""
     try:
-        here = Path(__file__).parent
-        command = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        commit = found.stdout.strip() or None
+        folder = Path(__file__).parent
+        command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        commit = answer.stdout.strip() or None
     except OSError:
         commit = None
     return {
@@ -239,24 +239,24 @@ def _backed(batches: Sequence[OperatorRecord]) -> list[list[int]]:
     """Per batch what each instance kept as a backup; empty if there are no backups."""
     if not any(sum(b.work.backed) for b in batches):
         return []
-    found: list[list[int]] = _per_batch(batches, "work.backed").astype(int).tolist()
-    return found
+    backed: list[list[int]] = _per_batch(batches, "work.backed").astype(int).tolist()
+    return backed
 
 
 def _per_batch(batches: Sequence[OperatorRecord], name: str) -> NDArray[np.float64]:
     """(batches, N) figures per instance; 0 for an instance that did not exist in a batch."""
-    found = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
+    amounts = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
     listed = attrgetter(name)
-    for row, batch in zip(found, batches, strict=True):
+    for row, batch in zip(amounts, batches, strict=True):
         figures = listed(batch)
         row[: len(figures)] = figures
-    return found
+    return amounts
 
 
 def _summed(batches: Sequence[OperatorRecord], name: str) -> list[int]:
     """Counts per instance, over the batches."""
-    found: list[int] = _total(_per_batch(batches, name)).astype(int).tolist()
-    return found
+    sums: list[int] = _total(_per_batch(batches, name)).astype(int).tolist()
+    return sums
 
 
 def _total(per_batch: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -243,8 +243,8 @@ class _Http(ThreadingHTTPServer):
 def _listening(place: Place, token: str) -> _Http:
     """A server on the place's port, or on the next one that is free."""
     try:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
+        addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = addresses[0]
     except (OSError, UnicodeError) as error:
         raise _not_ours(place.host, error) from None
     last = min(place.port + _MORE_PORTS, _LARGEST_PORT) if place.port else 0
@@ -343,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
         said = [bearer.strip()] if kind.lower() == "bearer" else []
         if path != "/metrics":
             said += parse_qs(query).get("token", [])
-        return any([secrets.compare_digest(one.encode(), self.server.token) for one in said])
+        return any([secrets.compare_digest(token.encode(), self.server.token) for token in said])
 
     def _made(self, made: Callable[[], tuple[bytes, str]]) -> None:
         """Answer with what is made for this request: its bytes and their content type."""
@@ -365,8 +365,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(GREETING)
         self.server.teller.enter(tab)
         try:
-            while one := tab.take(_HEARTBEAT_S):
-                self.wfile.write(one)
+            while frame := tab.take(_HEARTBEAT_S):
+                self.wfile.write(frame)
         except OSError:  # closed, or not read for too long
             pass
         finally:

@@ -208,10 +208,14 @@ class Story:
 
     def _behind(self, record: BatchRecord) -> list[Entry]:
         """The partitions in which most waits."""
-        found = sorted(behind(record), key=lambda one: -one["rows"])[:_MOST_PARTITIONS]
-        named = [short_name(self._query.sources[one["source"]]) for one in found]
+        furthest = sorted(behind(record), key=lambda partition: -partition["rows"])[
+            :_MOST_PARTITIONS
+        ]
+        named = [short_name(self._query.sources[partition["source"]]) for partition in furthest]
         return [
-            {**one, "source": name} for one, name in zip(found, named, strict=True) if one["rows"]
+            {**partition, "source": name}
+            for partition, name in zip(furthest, named, strict=True)
+            if partition["rows"]
         ]
 
     def _join(self, number: int, batch: int, join: OperatorRecord) -> Entry:
@@ -230,7 +234,7 @@ class Story:
             "ended": join.watermark == math.inf,
             "forecast_rows": None if forecast is None else round(forecast[0]),
             "forecast_bytes": None if forecast is None else round(forecast[1]),
-            **{name: one.of(join) for name, one in FIGURES.items()},
+            **{name: figure.of(join) for name, figure in FIGURES.items()},
             "tuples": round(heat.tuples),
             "hot": [self._hot(number, batch, key) for key in heat.keys],
             "greatest": heat.greatest,
@@ -241,10 +245,12 @@ class Story:
         """The forecast; what has been held already is no less than the state at its fullest."""
         rows, size = self._fullest[number]
         self._fullest[number] = max(rows, join.state.rows), max(size, join.state.size_bytes)
-        found = self._forecasts[number]
-        if found is None:
+        forecast = self._forecasts[number]
+        if forecast is None:
             return None
-        return max(found[0], self._fullest[number][0]), max(found[1], self._fullest[number][1])
+        return max(forecast[0], self._fullest[number][0]), max(
+            forecast[1], self._fullest[number][1]
+        )
 
     def _take_names(self, number: int, heat: Heat) -> None:
         """Remember the values of keys, for plans; those that are no longer hot are forgotten."""
@@ -358,22 +364,22 @@ class Story:
 
     def _complete(self, number: int, join: OperatorRecord) -> None:
         """What the newest plan has come to, in the batch that begins with its moves."""
-        told = self._open.pop(number, None)
-        if told is None:
+        opened = self._open.pop(number, None)
+        if opened is None:
             return
-        entry, sizes = told.entry, None
-        if join.instances != told.instances:
-            sizes = told.instances, join.instances
+        entry, sizes = opened.entry, None
+        if join.instances != opened.instances:
+            sizes = opened.instances, join.instances
             entry["instances"] = list(sizes)
         moved = None
         if join.moved.from_rows:
             moved = join.moved.rows, join.moved.seconds
             entry["moved_rows"], entry["move_ms"] = moved[0], round(moved[1] * 1e3, 3)
         entry["words"] = plan_words(
-            told.reason,
+            opened.reason,
             self._names[number],
-            told.instances,
-            shares=told.shares,
+            opened.instances,
+            shares=opened.shares,
             moved=moved,
             sizes=sizes,
             sided=self._sided[number],

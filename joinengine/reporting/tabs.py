@@ -64,7 +64,7 @@ def encoded(value: dict[str, Any]) -> bytes:
     parts = []
     for key, part in value.items():
         if isinstance(part, list):
-            parts.append(f"{_dumped(key)}:[{','.join([_dumped(one) for one in part])}]")
+            parts.append(f"{_dumped(key)}:[{','.join([_dumped(item) for item in part])}]")
         else:
             parts.append(f"{_dumped(key)}:{_dumped(part)}")
     return f"{{{','.join(parts)}}}".encode()
@@ -88,7 +88,7 @@ class Tab:
         self._changed = Condition()
         self._reading, self._gone = False, False
 
-    def offer(self, one: bytes, *, anew: bool = False) -> bool:
+    def offer(self, frame: bytes, *, anew: bool = False) -> bool:
         """Let a frame wait for the tab; `anew`: in place of all that wait. Never waits itself.
 
         False: too much waits, since the tab does not read; it is dropped.
@@ -97,7 +97,7 @@ class Tab:
             if anew:
                 self._frames.clear()
             if not self._gone and len(self._frames) < self._most:
-                self._frames.append(one)
+                self._frames.append(frame)
                 self._changed.notify_all()
                 return True
         self.drop()
@@ -226,7 +226,7 @@ class Teller:
                 self._drop_all()
 
     def _leave(self, tab: Tab) -> None:
-        self._tabs = [one for one in self._tabs if one is not tab]
+        self._tabs = [other for other in self._tabs if other is not tab]
 
     def _count(self, tabs: list[Tab], done: Event) -> None:
         tabs += self._tabs
@@ -240,8 +240,8 @@ class Teller:
     def _tell(self, made: Callable[[], bytes], *, anew: bool = False) -> None:
         """Offer a frame to all tabs; without tabs it is not even made."""
         if self._tabs:
-            one = made()
-            self._tabs = [tab for tab in self._tabs if tab.offer(one, anew=anew)]
+            frame = made()
+            self._tabs = [tab for tab in self._tabs if tab.offer(frame, anew=anew)]
 
     def _story_frame(self) -> bytes:
         """The whole story; kept until it changes, since several tabs may ask for it."""

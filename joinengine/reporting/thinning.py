@@ -51,27 +51,27 @@ def _merged_join(a: Entry, b: Entry) -> Entry:
 
 def _merged_hot(a: Sequence[Entry], b: Sequence[Entry], tuples: int) -> list[Entry]:
     """The keys of both, with their rows added up; how a key lies is as it was last."""
-    found = {one["hash"]: one for one in a}
-    for one in b:
-        before = found.get(one["hash"])
+    by_hash = {key["hash"]: key for key in a}
+    for key in b:
+        before = by_hash.get(key["hash"])
         if before is not None:
-            rows, saved = before["rows"] + one["rows"], one["saved_rows"]
+            rows, saved = before["rows"] + key["rows"], key["saved_rows"]
             if saved is not None and before["saved_rows"] is not None:
                 saved += before["saved_rows"]
-            one = {**one, "rows": rows, "saved_rows": saved}  # noqa: PLW2901
-        found[one["hash"]] = one
-    hottest = sorted(found.values(), key=lambda one: (-one["rows"], one["hash"]))
-    shares = [one["rows"] / tuples if tuples else 0.0 for one in hottest]
+            key = {**key, "rows": rows, "saved_rows": saved}  # noqa: PLW2901
+        by_hash[key["hash"]] = key
+    hottest = sorted(by_hash.values(), key=lambda key: (-key["rows"], key["hash"]))
+    shares = [key["rows"] / tuples if tuples else 0.0 for key in hottest]
     most = max(len(a), len(b))
     return [
-        {**one, "share": round(min(share, 1.0), 5)}
-        for one, share in list(zip(hottest, shares, strict=True))[:most]
+        {**key, "share": round(min(share, 1.0), 5)}
+        for key, share in list(zip(hottest, shares, strict=True))[:most]
     ]
 
 
 def _sum(entry: Entry, name: str) -> float:
-    found: float = entry.get(name, 0)  # reports of earlier versions lack some
-    return found
+    amount: float = entry.get(name, 0)  # reports of earlier versions lack some
+    return amount
 
 
 def _added(a: float, b: float) -> float:
@@ -85,12 +85,12 @@ def _added_up(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float
 def _lists_added(a: Sequence[float], b: Sequence[float]) -> list[float]:
     """Element by element; the shorter one has zeros at its end."""
     size = max(len(a), len(b))
-    padded = [[*one, *[0] * (size - len(one))] for one in (a, b)]
+    padded = [[*amounts, *[0] * (size - len(amounts))] for amounts in (a, b)]
     return [round(x + y, 6) for x, y in zip(*padded, strict=True)]
 
 
 def _greater(a: float | None, b: float | None) -> float | None:
-    return max((one for one in (a, b) if one is not None), default=None)
+    return max((amount for amount in (a, b) if amount is not None), default=None)
 
 
 def size_of(entry: Entry) -> int:

@@ -80,8 +80,8 @@ def homes_words(homes: Sequence[int]) -> str:
         else:
             ranges.append([home])
     parts = list[str]()
-    for one in ranges:
-        parts += [f"{one[0]} to {one[-1]}"] if len(one) >= _RANGE else map(str, one)
+    for run in ranges:
+        parts += [f"{run[0]} to {run[-1]}"] if len(run) >= _RANGE else map(str, run)
     if len(parts) > _MOST_RANGES:
         return f"{len(homes)} instances"
     return f"instances {', '.join(parts)}"
