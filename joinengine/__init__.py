@@ -105,9 +105,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    exported = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = exported
+    return exported
 
 
 def __dir__() -> list[str]:

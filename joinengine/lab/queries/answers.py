@@ -47,12 +47,12 @@ def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
     return same_rows(in_files(out, types.arrow_schema(joined.schema)), joined, oracle)
 
 
-def same_rows(found: Any, joined: StreamQuery, oracle: str | Oracle) -> bool:
+def same_rows(results: Any, joined: StreamQuery, oracle: str | Oracle) -> bool:
     """The same of rows that Arrow reads from wherever they are, with the columns of the results."""
     net = _NET if joined.query().operators[-1].is_changelog else "from {}"
     with _duckdb(oracle) as (db, sql):
         db.execute(f"create temp table expected as {net.format(f'({sql})')}")
-        db.register("results", found)
+        db.register("results", results)
         db.execute(f"create temp table found as {net.format('results')}")
         lost = db.sql("from expected except all from found limit 1").fetchall()
         doubled = db.sql("from found except all from expected limit 1").fetchall()

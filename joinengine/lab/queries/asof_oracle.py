@@ -35,7 +35,9 @@ def asof_sql(join: AsOfJoin) -> str:
         equal = [f"{left} = {alias}.{right}" for left, right in _keys(join)]
         rows += f" asof left join r {alias} on {' and '.join([*equal, f'lt {sign} {alias}.rt'])}"
     chosen = _chosen(join)
-    columns = ", ".join(f"{_shown(join, one, chosen)} as c{n}" for n, one in enumerate(join.output))
+    columns = ", ".join(
+        f"{_shown(join, column, chosen)} as c{n}" for n, column in enumerate(join.output)
+    )
     some = "" if join.how is JoinType.LEFT else f" where {' or '.join(chosen.values())}"
     left, right = (
         f"select *, {time_of(join, side)} as {letter}t from ({entering(join, side)})"
@@ -53,7 +55,7 @@ def tied_sql(join: AsOfJoin) -> str:
     group = [time_of(join, Side.RIGHT), *(right for _, right in _keys(join))]
     names = [f"g{n}" for n in range(len(group))]
     columns = [f"{text} as {name}" for text, name in zip(group, names, strict=True)]
-    shown = [one.column for one in join.output if one.side is Side.RIGHT]
+    shown = [column.column for column in join.output if column.side is Side.RIGHT]
     columns += [column_of(join, Side.RIGHT, name) for name in shown]
     distinct = f"select distinct {', '.join(columns)} from ({entering(join, Side.RIGHT)})"
     tied = f"group by {', '.join(names)} having count(*) > 1"
@@ -72,14 +74,14 @@ def _keys(join: AsOfJoin) -> list[tuple[str, str]]:
 
 def _chosen(join: AsOfJoin) -> dict[str, str]:
     """Alias of the right side -> whether its row is the one that is meant; the first counts."""
-    found = dict[str, str]()
+    conditions = dict[str, str]()
     for alias, _, distance in _PLACES[join.condition.direction]:
         tolerance = join.condition.tolerance_us
         near = f"{alias}.rt is not null"
-        found[alias] = near if tolerance is None else f"{near} and {distance} <= {tolerance}"
-    if len(found) > 1:
-        found["b"] += f" and (a.rt is null or {_BEFORE[2]} <= {_AFTER[2]})"
-    return {alias: f"({text})" for alias, text in found.items()}
+        conditions[alias] = near if tolerance is None else f"{near} and {distance} <= {tolerance}"
+    if len(conditions) > 1:
+        conditions["b"] += f" and (a.rt is null or {_BEFORE[2]} <= {_AFTER[2]})"
+    return {alias: f"({text})" for alias, text in conditions.items()}
 
 
 def _shown(join: AsOfJoin, column: OutputColumn, chosen: dict[str, str]) -> str:
@@ -87,4 +89,6 @@ def _shown(join: AsOfJoin, column: OutputColumn, chosen: dict[str, str]) -> str:
     if column.side is Side.LEFT:  # of a key that both have, the left one is that of every result
         return column_of(join, Side.LEFT, column.column)
     own = column_of(join, Side.RIGHT, column.column)
-    return f"case {' '.join(f'when {near} then {one}.{own}' for one, near in chosen.items())} end"
+    return (
+        f"case {' '.join(f'when {near} then {alias}.{own}' for alias, near in chosen.items())} end"
+    )

@@ -137,12 +137,12 @@ class DecisionTree(Query):
 
 def _by_leaf(results: pa.Table, classes: int) -> dict[int, dict[int, Counted]]:
     """Leaf -> attribute -> its histograms."""
-    found = defaultdict[int, dict[int, dict[int, Any]]](lambda: defaultdict(dict))
+    spreads = defaultdict[int, dict[int, dict[int, Any]]](lambda: defaultdict(dict))
     for row in results.to_pylist():
-        found[row["leaf"]][row["attribute"]][row["class"]] = row["spread"]
+        spreads[row["leaf"]][row["attribute"]][row["class"]] = row["spread"]
     return {
         leaf: {attribute: counted(by_class, classes) for attribute, by_class in ones.items()}
-        for leaf, ones in found.items()
+        for leaf, ones in spreads.items()
     }
 
 

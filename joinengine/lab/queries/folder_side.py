@@ -59,9 +59,9 @@ class FolderSide:
         Nobody who has not `asked` for intervals of so many rows is warned of row groups.
         """
         if spark is None:
-            found = types.folder_columns(self.place, None, OnBadFile.FAIL)
+            columns = types.folder_columns(self.place, None, OnBadFile.FAIL)
             feed = {"kind": "folder", "path": self.place, "rows_per_interval": rows}
-            return Stream(None, feed, Reading(found.readable, root=self.place), found.others)
+            return Stream(None, feed, Reading(columns.readable, root=self.place), columns.others)
         if not asked:
             groups = [n for footer in survey(self.place)[0].values() for n in footer.rows]
             rows = max([rows, *groups])
@@ -100,8 +100,8 @@ def _check_folder(option: str, place: Path | str) -> None:
         elif parquet_files(folder):
             return
         else:
-            found = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
-            others = found[:1]
+            names = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
+            others = names[:1]
     if others:
         raise InvalidRequest(
             f"{option}: expected Parquet files in {place}, found {others[0]}. Convert the file, "

@@ -63,8 +63,8 @@ class NaiveBayes(Query):
             table_stream(spark, recorded, "words"),
             by="word",
             aggregates={
-                f"class_{one}": f"count(case when class = {one} then 1 end)"
-                for one in range(options.own_of("classes"))
+                f"class_{number}": f"count(case when class = {number} then 1 end)"
+                for number in range(options.own_of("classes"))
             },
             **settings("w_ts", options),
         )
@@ -72,8 +72,8 @@ class NaiveBayes(Query):
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         counts = ", ".join(
-            f"count(*) filter (where class = {one}) as class_{one}"
-            for one in range(options.own_of("classes"))
+            f"count(*) filter (where class = {number}) as class_{number}"
+            for number in range(options.own_of("classes"))
         )
         return f"select word, {counts}, {EDGES} from '{recorded.files('words')}' group by word"
 
@@ -81,17 +81,17 @@ class NaiveBayes(Query):
     def conclude(self, results: pa.Table, report: dict[str, Any], options: Options) -> Conclusion:
         classes = options.own_of("classes")
         counters, words = classes * partial_results(report), results.num_rows
-        counts = np.array([results.column(f"class_{one}") for one in range(classes)])
+        counts = np.array([results.column(f"class_{number}") for number in range(classes)])
         # Words of documents that follow those of the stream.
         spec = self.stream(options)
         first = -(-spec.rows // LENGTH) * LENGTH
         rows = np.arange(first, first + DOCUMENTS * LENGTH)
-        found = classify(
+        classes_said = classify(
             counts,
             results.column("word").to_numpy(),
             _words(spec, rows, classes).reshape(DOCUMENTS, LENGTH),
         )
-        right = float((found == _classes(spec, rows[::LENGTH], classes)).mean())
+        right = float((classes_said == _classes(spec, rows[::LENGTH], classes)).mean())
         return Conclusion(
             {"counters": counters, "keys": words, "classes": classes, "accuracy": right},
             [

@@ -279,9 +279,9 @@ def skew_of(query: Query, options: Options) -> float | None:
 
 def check(query: Query, options: Options) -> None:
     """Raise InvalidRequest if `query` cannot be run with these options."""
-    for name, found in options.own.items():
+    for name, value in options.own.items():
         if name not in query.own:
-            raise InvalidRequest(f"{name}: {query.name} has none, found {found}; leave it out")
+            raise InvalidRequest(f"{name}: {query.name} has none, found {value}; leave it out")
     query.stream(options)
     if query.aggregates and options.servers is not None:
         raise InvalidRequest(
@@ -315,9 +315,9 @@ def relayouts_of(
 def losses_of(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """(batch, instance) from `BATCH:INSTANCE[,INSTANCE]`."""
     return tuple(
-        (batch, _count("fail", one.strip()))
+        (batch, _count("fail", part.strip()))
         for batch, listed in _timed_words("fail", texts)
-        for one in listed.split(",")
+        for part in listed.split(",")
     )
 
 

@@ -94,4 +94,6 @@ def listed(**columns: str) -> str:
     >>> listed(b="auction price", a="id")
     'b.auction, b.price, a.id'
     """
-    return ", ".join(f"{one}.{name}" for one, names in columns.items() for name in names.split())
+    return ", ".join(
+        f"{alias}.{name}" for alias, names in columns.items() for name in names.split()
+    )

@@ -54,7 +54,7 @@ def table_of(side: Side) -> str:
 def numbered(join: Join | AsOfJoin, side: Side) -> pa.Schema:
     """The columns of the table of a side: those of its tuples, by their numbers."""
     letter = _LETTERS[side]
-    return pa.schema([(f"{letter}{i}", one.type) for i, one in enumerate(join.schemas[side])])
+    return pa.schema([(f"{letter}{i}", field.type) for i, field in enumerate(join.schemas[side])])
 
 
 def entering(join: Join | AsOfJoin, side: Side) -> str:
@@ -70,7 +70,9 @@ def entering(join: Join | AsOfJoin, side: Side) -> str:
 def _side(join: Join, side: Side) -> str:
     """The rows of one side that enter the join, once for each window that holds them."""
     letter, rows = _LETTERS[side], entering(join, side)
-    if join.predicate is not None and any(one is side for one, _ in join.predicate.columns):
+    if join.predicate is not None and any(
+        side_named is side for side_named, _ in join.predicate.columns
+    ):
         rows = f"select *, {_named(join, join.predicate, side)} from ({rows})"
     if isinstance(join.window, Sliding):
         size, slide = join.window.size_us, join.window.slide_us
@@ -112,19 +114,21 @@ def _stretches(join: Join, side: Side) -> str:
 
 def _conditions(join: Join) -> list[str]:
     """What a pair must fulfil."""
-    equal, found = equality(join.condition), list[str]()
+    equal, conditions = equality(join.condition), list[str]()
     for left, right in zip(equal.left, equal.right, strict=True):
-        found.append(f"{column_of(join, Side.LEFT, left)} = {column_of(join, Side.RIGHT, right)}")
+        conditions.append(
+            f"{column_of(join, Side.LEFT, left)} = {column_of(join, Side.RIGHT, right)}"
+        )
     if isinstance(join.condition, Band):
-        found += _band(join, join.condition)
+        conditions += _band(join, join.condition)
     if join.predicate is not None:
-        found.append(_expression(join.predicate))
+        conditions.append(_expression(join.predicate))
     if isinstance(join.window, Sliding) or _has_stretches(join):
-        found.append("lk = rk")
+        conditions.append("lk = rk")
     if join.window is not None and not isinstance(join.window, Sliding):
         lead = f"{time_of(join, Side.RIGHT)} - {time_of(join, Side.LEFT)}"
-        found += _bounds(lead, join.window.lower_us, join.window.upper_us)
-    return found
+        conditions += _bounds(lead, join.window.lower_us, join.window.upper_us)
+    return conditions
 
 
 def _band(join: Join, band: Band) -> list[str]:
@@ -179,12 +183,16 @@ def time_of(join: Join | AsOfJoin, side: Side) -> str:
 
 def _named(join: Join | AsOfJoin, predicate: Predicate, side: Side) -> str:
     """The columns of `side` under the names (c0, c1, ..) that the predicate has for them."""
-    found = [(number, name) for number, (one, name) in enumerate(predicate.columns) if one is side]
-    kinds = {name: join.schemas[side].field(name).type for _, name in found}
+    columns_named = [
+        (number, name)
+        for number, (side_named, name) in enumerate(predicate.columns)
+        if side_named is side
+    ]
+    kinds = {name: join.schemas[side].field(name).type for _, name in columns_named}
     wide = {name for name, kind in kinds.items() if pa.types.is_floating(kind)}
     columns = [
         f"{column_of(join, side, name)}{'::double' if name in wide else ''} as c{number}"
-        for number, name in found
+        for number, name in columns_named
     ]
     return ", ".join(columns or ["null as c"])
 

@@ -47,16 +47,18 @@ def run_rounds(
     following: Query | None = query
     while following is not None:
         query = following
-        with _places_of(query, places) as here:
-            report = run(spark, query, options, here, validate=validate, followers=followers)
-            assert here.out is not None
-            conclusion = query.conclude(pq.read_table(here.out), report, options)
+        with _places_of(query, places) as round_places:
+            report = run(
+                spark, query, options, round_places, validate=validate, followers=followers
+            )
+            assert round_places.out is not None
+            conclusion = query.conclude(pq.read_table(round_places.out), report, options)
         for sentence in conclusion.said:
             followers.say(sentence)
         report |= conclusion.entries
         following = conclusion.following
         earlier.append({name: value for name, value in report.items() if name != "story"})
-    verdicts = [one["valid"] for one in earlier]
+    verdicts = [report_before["valid"] for report_before in earlier]
     valid = all(verdicts) if None not in verdicts or False in verdicts else None
     return report | {"valid": valid, "earlier": earlier[:-1]}
 

@@ -186,12 +186,12 @@ def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
         schema = types.arrow_schema(joined.schema)
         # Layouts are compared over one and the same stream, as long as its files do not change.
         text, files = (oracle, ()) if isinstance(oracle, str) else (oracle.sql, oracle.files)
-        told = schema, text, files, session.zone()
-        expected = _known.get(told) if files or query.generated else None
+        question = schema, text, files, session.zone()
+        expected = _known.get(question) if files or query.generated else None
         if expected is None:
             say("comparing with DuckDB")
             net = joined.query().operators[-1].is_changelog
-            expected = _known[told] = oracle_checksum(schema, oracle, net=net)
+            expected = _known[question] = oracle_checksum(schema, oracle, net=net)
         report["valid"] = report["result_checksum"] == expected
         keep = all(choice.keeps_keys_whole for choice in ran.options.layouts)
         if query.whole_keys and not keep:

@@ -55,16 +55,18 @@ def delivered(sink: SinkPlace, schema: pa.Schema) -> pa.RecordBatchReader:
     A table by key has no column of changes: each of its rows is there once more.
     """
     is_net = "mergeKeys" in sink.options
-    names = [one for one in schema.names if not (is_net and one == CHANGE)]
-    found = _rows(sink, schema, names)
+    names = [name for name in schema.names if not (is_net and name == CHANGE)]
+    batches = _rows(sink, schema, names)
     if not is_net:
-        return found
+        return batches
     once = [
-        pa.record_batch([*one.columns, pa.array([1] * one.num_rows, pa.int64())], [*names, CHANGE])
-        for one in found
+        pa.record_batch(
+            [*batch.columns, pa.array([1] * batch.num_rows, pa.int64())], [*names, CHANGE]
+        )
+        for batch in batches
     ]
     return pa.RecordBatchReader.from_batches(
-        found.schema.append(pa.field(CHANGE, pa.int64())), once
+        batches.schema.append(pa.field(CHANGE, pa.int64())), once
     )
 
 

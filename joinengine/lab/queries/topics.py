@@ -53,12 +53,12 @@ def load(
     loaded = dict[str, int]()
     for table, rows in recorded.rows.items():
         topic = topic_of(recorded, table)
-        found = messages_of(servers, topic)
-        if found == rows:
+        messages = messages_of(servers, topic)
+        if messages == rows:
             say(f"{topic} has its {counted(rows, 'row')} already")
         else:
-            if found is not None:
-                _remove(admin, topic, found, rows, anew=anew)
+            if messages is not None:
+                _remove(admin, topic, messages, rows, anew=anew)
             _make(admin, topic, partitions)
             say(f"sending {table} to topic {topic}: {counted(rows, 'row')}")
             _send(recorded, table, servers, topic, partitions)
@@ -84,16 +84,16 @@ def check_loaded(recorded: RecordedStream, servers: str, query: str) -> None:
     """Raise InvalidRequest unless each table is in its topic, whole."""
     for table, rows in recorded.rows.items():
         topic = topic_of(recorded, table)
-        found = messages_of(servers, topic)
-        if found is None:
+        messages = messages_of(servers, topic)
+        if messages is None:
             raise InvalidRequest(
                 f"source: Kafka at {servers} has no topic {topic}; load the stream with joinengine "
                 f"load {query} --servers {servers} and the same --scale, --zipf and --seed"
             )
-        if found != rows:
+        if messages != rows:
             raise InvalidRequest(
-                f"source: topic {topic} has {counted(found, 'message')} of {rows:,}; load it anew "
-                f"with joinengine load {query} --servers {servers} --replace"
+                f"source: topic {topic} has {counted(messages, 'message')} of {rows:,}; load it "
+                f"anew with joinengine load {query} --servers {servers} --replace"
             )
 
 
@@ -106,8 +106,8 @@ def messages_of(servers: str, topic: str) -> int | None:
         if topic not in known:
             return None
         ends = [
-            client.get_watermark_offsets(kafka.TopicPartition(topic, one), timeout=_ANSWERS_S)
-            for one in known[topic].partitions
+            client.get_watermark_offsets(kafka.TopicPartition(topic, partition), timeout=_ANSWERS_S)
+            for partition in known[topic].partitions
         ]
     except kafka.KafkaException as error:
         raise told(error, servers, topic=topic) from None
@@ -116,11 +116,11 @@ def messages_of(servers: str, topic: str) -> int | None:
     return int(sum(last - first for first, last in ends))
 
 
-def _remove(admin: Any, topic: str, found: int, rows: int, *, anew: bool) -> None:
+def _remove(admin: Any, topic: str, messages: int, rows: int, *, anew: bool) -> None:
     if not anew:
         raise InvalidRequest(
-            f"load: topic {topic} has {counted(found, 'message')}, and the stream {rows:,} rows; "
-            "give --replace to delete the topic and send all rows again"
+            f"load: topic {topic} has {counted(messages, 'message')}, and the stream {rows:,} "
+            "rows; give --replace to delete the topic and send all rows again"
         )
     admin.delete_topics([topic], operation_timeout=_ANSWERS_S)[topic].result(_ANSWERS_S)
 
@@ -162,8 +162,8 @@ def _messages(recorded: RecordedStream, table: str) -> Iterator[tuple[str, int]]
     for file in sorted((recorded.folder / table).glob("*.parquet")):
         with duckdb.connect(":memory:") as db:
             db.register("rows", pq.read_table(str(file)))
-            found = db.execute(sql)
-            while chunk := found.fetchmany(1 << 14):
+            rows = db.execute(sql)
+            while chunk := rows.fetchmany(1 << 14):
                 yield from chunk
 
 

@@ -45,14 +45,14 @@ class Tree:
         """(n,) examples -> the leaf of each."""
         at = np.ones(len(examples), np.int64)
         for node, split in self.splits:  # a node comes before those below it
-            here = np.flatnonzero(at == node)
-            found = values(np.full(len(here), split.attribute), examples[here])
-            at[here] = 2 * node + (found >= split.threshold)
+            rows = np.flatnonzero(at == node)
+            values_there = values(np.full(len(rows), split.attribute), examples[rows])
+            at[rows] = 2 * node + (values_there >= split.threshold)
         return at
 
     def classes_of(self, examples: Ints, values: Values) -> Ints:
         """(n,) examples -> the class of the leaf of each."""
-        leaves, classes = (np.array(one) for one in zip(*self.classes, strict=True))
+        leaves, classes = (np.array(column) for column in zip(*self.classes, strict=True))
         return np.asarray(classes[np.searchsorted(leaves, self.leaves_of(examples, values))])
 
     @property
@@ -79,8 +79,8 @@ class Counted(NamedTuple):
 
 def counted(histograms: Mapping[int, list[dict[str, float]]], classes: int) -> Counted:
     """Histograms by class -> one table on the coarsest of their grids, on which all lie."""
-    bins = [(one, bin_) for one, found in histograms.items() for bin_ in found]
-    of = np.array([one for one, _ in bins])
+    bins = [(group, bin_) for group, bins_there in histograms.items() for bin_ in bins_there]
+    of = np.array([group for group, _ in bins])
     lowers, uppers, n = (np.array([b[name] for _, b in bins]) for name in ("lower", "upper", "n"))
     width = (uppers - lowers).max()
     cells, place = np.unique(np.floor(lowers / width), return_inverse=True)

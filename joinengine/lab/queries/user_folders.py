@@ -136,12 +136,16 @@ class Folders(Query):
         tables = {
             table_of(side): pa.RecordBatchReader.from_batches(
                 numbered(join, side),
-                one.tuples(spark, join.schemas[side], numbered(join, side)),
+                stream_side.tuples(spark, join.schemas[side], numbered(join, side)),
             )
-            for side, (_, one) in zip(keys.PAIR, self._sides, strict=True)
+            for side, (_, stream_side) in zip(keys.PAIR, self._sides, strict=True)
         }
         # Messages may come at any time: what DuckDB has made of them is not kept.
-        files = [] if self._has_topics else [f for _, one in self._sides for f in find(str(one))]
+        files = (
+            []
+            if self._has_topics
+            else [f for _, stream_side in self._sides for f in find(str(stream_side))]
+        )
         if isinstance(join, AsOfJoin):
             return Oracle(asof_sql(join), tables, tuple(files), tied_sql(join))
         return Oracle(join_sql(join), tables, tuple(files))

@@ -56,12 +56,12 @@ def recommended(verdicts: Sequence[Verdict]) -> Verdict:
 
     `hash` also if it is level. `auto` is the default of a run, where it also weighs measured costs.
     """
-    by_hash = next(one for one in verdicts if one.layout == "hash")
-    best = min(verdicts, key=lambda one: one.cost)
+    by_hash = next(verdict for verdict in verdicts if verdict.layout == "hash")
+    best = min(verdicts, key=lambda verdict: verdict.cost)
     if by_hash.cost <= max(LEVEL, best.cost * AS_GOOD):
         return by_hash
-    auto = (one for one in verdicts if one.layout == "auto")
-    return next((one for one in auto if one.cost <= best.cost * AS_GOOD), best)
+    auto = (verdict for verdict in verdicts if verdict.layout == "auto")
+    return next((verdict for verdict in auto if verdict.cost <= best.cost * AS_GOOD), best)
 
 
 def advice(
@@ -75,7 +75,7 @@ def advice(
 
     `stopped`: layouts that used up their budget, so that nothing is known of them.
     """
-    by_hash = next(one for one in verdicts if one.layout == "hash")
+    by_hash = next(verdict for verdict in verdicts if verdict.layout == "hash")
     busiest = f"the busiest of {instances} instances receives {by_hash.busiest:.2f} times its share"
     ended = f"{' and '.join(stopped)} used up the time limit (--budget)"
     if stopped and len(verdicts) == 1 and by_hash.busiest > LEVEL:
@@ -83,8 +83,8 @@ def advice(
             f"No layout can be advised: under hash, {busiest}, but {ended}, and no other layout "
             f"was simulated. Give a larger --budget, or name faster layouts."
         )
-    told = _taken(verdicts, by_hash, busiest, hot, tuples, instances)
-    return f"{told} Not judged: {ended}." if stopped else told
+    words = _taken(verdicts, by_hash, busiest, hot, tuples, instances)
+    return f"{words} Not judged: {ended}." if stopped else words
 
 
 def _taken(
@@ -98,8 +98,8 @@ def _taken(
     """The layout to take of those that were simulated, and why; `busiest`: under hash, in words."""
     chosen = recommended(verdicts)
     if chosen.layout == "hash":
-        others = [one for one in verdicts if one.layout != "hash"]
-        best = min(others, key=lambda one: one.busiest, default=None)
+        others = [verdict for verdict in verdicts if verdict.layout != "hash"]
+        best = min(others, key=lambda verdict: verdict.busiest, default=None)
         if best is None:
             return f"Take hash. Under hash, {busiest}."
         return (
@@ -116,10 +116,10 @@ def _taken(
     if chosen.moved_rows:
         does.append(f"moves {chosen.moved_rows:,.0f} rows")
     name = chosen.layout
-    told = (
+    words = (
         f"Take {name}. Under hash, {busiest}, because {why}. Under {name}, the busiest "
         f"receives {chosen.busiest:.2f} times its share. {name[:1].upper()}{name[1:]} "
         f"{', '.join(does[:-1])}{',' * (len(does) > 2)} and {does[-1]}."
     )
     saves = " A run divides a key only if this saves more time than it costs."
-    return told + saves * (name == "auto")
+    return words + saves * (name == "auto")

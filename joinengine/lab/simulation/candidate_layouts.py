@@ -120,8 +120,8 @@ class SpaceSaving:
 def _drawn(keys: Ints, choices: int, instances: int) -> dict[int, tuple[int, ...]]:
     """Each key's candidates."""
     distinct = np.unique(keys)
-    found = candidates(distinct.astype(np.uint64), choices, instances).tolist()
-    return dict(zip(distinct.tolist(), map(tuple, found), strict=True))
+    drawn = candidates(distinct.astype(np.uint64), choices, instances).tolist()
+    return dict(zip(distinct.tolist(), map(tuple, drawn), strict=True))
 
 
 def _by_hash(keys: Ints, setting: Setting) -> Chooser:
@@ -188,8 +188,8 @@ def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Chooser]:
                 degree = n if everywhere else least_degree(sorted(heavy.values())[::-1], n)
                 wide = candidates(np.array(list(heavy), np.uint64), degree, n).tolist()
                 head.clear()
-                for one, row in zip(heavy, wide, strict=True):
-                    head[one] = tuple(range(n) if degree >= n else row)
+                for heavy_key, row in zip(heavy, wide, strict=True):
+                    head[heavy_key] = tuple(range(n) if degree >= n else row)
             return min(reach(key), key=loads.__getitem__)
 
         def reach(key: int) -> tuple[int, ...]:
@@ -281,7 +281,7 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
         "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
         "source_imbalances": [
-            float(one.max() - one.mean()) for one in sent.reshape(setting.sources, n)
+            float(loads.max() - loads.mean()) for loads in sent.reshape(setting.sources, n)
         ],
         "received_per_instance": received.astype(int).tolist(),
         "modelled_rows_per_s": modelled_rate(len(keys), received, setting.work_s),

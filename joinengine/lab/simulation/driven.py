@@ -127,14 +127,14 @@ class SimulatedDriver:
             runner.take(None, Handed("", number, ""), dict)
         whole = time.process_time() - start - jobs.seconds["outside"]
         written = self._checkpoint.manifests.get(manifests.name_of(number))
-        told = {f"{part}_s": jobs.seconds[part] for part in PARTS[:-2]}
-        told |= {f"{name}_bytes": jobs.sizes[name] for name in ("instructions", "reports")}
+        figures = {f"{part}_s": jobs.seconds[part] for part in PARTS[:-2]}
+        figures |= {f"{name}_bytes": jobs.sizes[name] for name in ("instructions", "reports")}
         known = sum(jobs.seconds[part] for part in PARTS[:-2])
-        told |= {"whole_s": whole, "other_s": whole - known}
-        told |= {"manifest_bytes": len(written), "full": runner.manifest.is_full}
+        figures |= {"whole_s": whole, "other_s": whole - known}
+        figures |= {"manifest_bytes": len(written), "full": runner.manifest.is_full}
         (join,) = records[0].joins
-        told |= {"replans": join.reason is not None, "moved_rows": join.moved.rows}
-        return told | {"received": join.work.received}
+        figures |= {"replans": join.reason is not None, "moved_rows": join.moved.rows}
+        return figures | {"received": join.work.received}
 
 
 def _listed(layout: KeyBased, keys: int) -> RoutingTable:

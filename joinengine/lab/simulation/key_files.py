@@ -137,8 +137,10 @@ class StreamFile(KeyStream):
         ).fetchall()
         waiting, names = {hash_ for hash_, _ in heavy}, dict[int, str]()
         for hashes, columns, _ in self._chunks():
-            found = np.isin(hashes, np.array(list(waiting), np.uint64))
-            for row in np.flatnonzero(found)[np.unique(hashes[found], return_index=True)[1]]:
+            is_waited_for = np.isin(hashes, np.array(list(waiting), np.uint64))
+            for row in np.flatnonzero(is_waited_for)[
+                np.unique(hashes[is_waited_for], return_index=True)[1]
+            ]:
                 values = [column[int(row)].as_py() for column in columns]
                 names[int(hashes[row])] = printable(", ".join(map(str, values)))
             waiting -= names.keys()
@@ -168,11 +170,11 @@ class StreamFile(KeyStream):
     def messages(self, n: int) -> Ints:
         """(n,) the first keys, numbered; every candidate layout asks for the same."""
         if n not in self._asked:
-            parts, found = [np.empty(0, np.uint64)], 0
+            parts, count = [np.empty(0, np.uint64)], 0
             for hashes, _, _ in self._chunks():
-                parts.append(hashes[: n - found])
-                found += len(parts[-1])
-                if found == n:
+                parts.append(hashes[: n - count])
+                count += len(parts[-1])
+                if count == n:
                     break
             _, numbers = np.unique(np.concatenate(parts), return_inverse=True)
             self._asked[n] = numbers.astype(np.int64)
@@ -263,18 +265,18 @@ class StreamFile(KeyStream):
         """The files, oldest first, hidden ones left out."""
         if self.path.is_file():
             return [self.path]
-        found = [
+        paths = [
             path
             for path in self.path.rglob("*")
             if path.is_file()
             and _kind_of(path) != "lines"
             and not any(part[0] in "._" for part in path.relative_to(self.path).parts)
         ]
-        if not found:
+        if not paths:
             raise InvalidRequest(
                 f"stream: {self.path} contains no Parquet, CSV or JSON file; give another folder"
             )
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, str(path)))
+        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, str(path)))
 
     @cached_property
     def _kind(self) -> str:
@@ -288,8 +290,8 @@ class StreamFile(KeyStream):
 
     @cached_property
     def _names(self) -> list[str]:
-        found: list[str] = self._data.schema.names
-        return found
+        names: list[str] = self._data.schema.names
+        return names
 
     @cached_property
     def _data(self) -> ds.Dataset | _ParquetTuples:
@@ -345,8 +347,8 @@ class _ParquetTuples:
         Raises InvalidRequest for one that is not whole, and for two that do not go together.
         """
         footers = dict[str, Footer]()
-        found = read_footers(filter(None, (look_at(str(path)) for path in files)), {})
-        for path, footer in zip(files, found, strict=True):
+        read = read_footers(filter(None, (look_at(str(path)) for path in files)), {})
+        for path, footer in zip(files, read, strict=True):
             if not isinstance(footer, Footer):
                 raise InvalidRequest(
                     f"stream: {path} cannot be read as parquet: it {footer}; repair or remove it"

@@ -63,7 +63,7 @@ class _Spread:
         known = np.searchsorted(interval.hashes, loads.hashes)
         order = np.lexsort((loads.hashes[keys], loads.instances))
         amounts = (interval.arrived[:, known], interval.held[:, known])
-        stored, held = (_whole((one[:, keys] * parts)[:, order]) for one in amounts)
+        stored, held = (_whole((amount[:, keys] * parts)[:, order]) for amount in amounts)
         bounds = np.searchsorted(loads.instances[order], np.arange(base.instances + 1))
         probes = probe_copies(table, interval, base.instances).round().astype(np.int64)
         return cls(loads.hashes[keys][order], stored, held, bounds, probes)
@@ -141,11 +141,11 @@ def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints
                 heavy = heavy[stored[side][heavy] > least]
             heavy = heavy[np.argsort(-stored[side][heavy], kind="stable")[:MOST_LIGHT]]
         chosen[heavy] = True
-    told = chosen | np.isin(hashes, asked.recent.hashes)
+    is_told = chosen | np.isin(hashes, asked.recent.hashes)
     parts = list[KeyCounts]()
     for side in PAIR:
         arrived = np.where(chosen, stored[side], 0)
-        rows = np.flatnonzero(told & ((arrived > 0) | (held[side] > 0)))
+        rows = np.flatnonzero(is_told & ((arrived > 0) | (held[side] > 0)))
         where = np.full(len(rows), instance), np.full(len(rows), int(side))
         parts.append(KeyCounts(*where, hashes[rows], arrived[rows], held[side][rows]))
     return KeyCounts.concat(parts)

@@ -85,13 +85,13 @@ def check_without(context: click.Context) -> None:
 def numbers_of(text: str) -> list[int]:
     """The numbers of nodes. Raises InvalidRequest for a text that is no list of such."""
     try:
-        found = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
+        counts = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
     except ValueError:
-        found = []
-    if not found:
+        counts = []
+    if not counts:
         raise InvalidRequest(f"nodes: expected whole numbers such as 10,100,1000, found {text!r}")
-    check_nodes(found)
-    return found
+    check_nodes(counts)
+    return counts
 
 
 def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
@@ -110,13 +110,13 @@ def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
         for name, value in DEFAULTS.items()
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
     }
-    found = {name: value for name, value in settings.items() if name not in _OTHERS} | given
-    if found["other"] is None:
-        found["other"] = Other.EVEN.value
+    scale = {name: value for name, value in settings.items() if name not in _OTHERS} | given
+    if scale["other"] is None:
+        scale["other"] = Other.EVEN.value
     for name in ("window", "intervals"):
-        if found[name] < 1:
-            raise InvalidRequest(f"{name}: expected at least 1, found {found[name]}")
-    return found
+        if scale[name] < 1:
+            raise InvalidRequest(f"{name}: expected at least 1, found {scale[name]}")
+    return scale
 
 
 def machines_of(settings: dict[str, Any]) -> Machines:
@@ -157,7 +157,7 @@ def scaled(
     reports = list[dict[str, Any]]()
     for nodes in numbers:
         for choice in choices:
-            found = measure(
+            measured = measure(
                 choice,
                 stream_of,
                 nodes,
@@ -165,7 +165,7 @@ def scaled(
                 batches=settings["intervals"],
                 other=Other(settings["other"]),
             )
-            reports.append(found | modelled(machines, found))
+            reports.append(measured | modelled(machines, measured))
             done()
     return reports
 
@@ -176,15 +176,20 @@ def nodes_table(reports: Sequence[dict[str, Any]]) -> Table:
     heads = ("nodes", "layout", "rows/s", "skew", "batch s", "driver", "start", "network", "work")
     for name in (*heads, "store", "table", "MB", "KB"):
         table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
-    for one in reports:
-        seconds = one["seconds"]
+    for report in reports:
+        seconds = report["seconds"]
         table.add_row(
-            *(f"{one['nodes']:,}", one["layout"], _short(one["rows_per_s"]), f"{one['skew']:.2f}"),
-            f"{one['batch_s']:.2f}",
+            *(
+                f"{report['nodes']:,}",
+                report["layout"],
+                _short(report["rows_per_s"]),
+                f"{report['skew']:.2f}",
+            ),
+            f"{report['batch_s']:.2f}",
             *(f"{seconds[part]:.2f}" for part in ("driver", "start", "network", "work", "store")),
-            f"{one['routing_entries']:,}",
-            f"{one['reports_bytes'] / 1e6:,.1f}",
-            f"{one['manifest_bytes'] / 1e3:,.0f}",
+            f"{report['routing_entries']:,}",
+            f"{report['reports_bytes'] / 1e6:,.1f}",
+            f"{report['manifest_bytes'] / 1e3:,.0f}",
         )
     return table
 

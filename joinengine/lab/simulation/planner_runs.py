@@ -115,10 +115,10 @@ def simulate_each(
                 say(f"{name}: stopped after {budget_s:g} s; a larger --budget lets it finish")
             else:
                 reports.append(report)
-                one = verdict(report)
+                judged = verdict(report)
                 say(
-                    f"{name}: busiest {one.busiest:.2f}, {one.deliveries:.2f} instances per row "
-                    f"({time.monotonic() - began:.1f} s)"
+                    f"{name}: busiest {judged.busiest:.2f}, {judged.deliveries:.2f} instances per "
+                    f"row ({time.monotonic() - began:.1f} s)"
                 )
             progress.advance(task)
     return reports, stopped

@@ -125,7 +125,9 @@ def counts_of(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
         arrived = np.zeros(len(known))
         arrived[np.searchsorted(known, hashes)] = counts
         hashes, counts = known, arrived
-    both, kept = (np.vstack([one, _other(one, sizes.other)]) / 2 for one in (counts, state))
+    both, kept = (
+        np.vstack([amounts, _other(amounts, sizes.other)]) / 2 for amounts in (counts, state)
+    )
     return Interval(hashes, both, kept, np.zeros(sizes.instances))
 
 
@@ -234,8 +236,8 @@ def modelled_rate(rows: float, received: Floats, work_s: float) -> float | None:
 
 def _compact_bytes(loads: Loads, degree: int) -> int:
     homes, _ = whole_homes(loads)
-    found = records(loads, homes, loads.held, degree)
-    return NUMBER_BYTES * RECORD_NUMBERS * len(found.counts)
+    compact = records(loads, homes, loads.held, degree)
+    return NUMBER_BYTES * RECORD_NUMBERS * len(compact.counts)
 
 
 def _moved(old: RoutingTable, new: RoutingTable, base: Base, loads: Loads) -> tuple[int, float]:

@@ -99,14 +99,14 @@ def modelled(machines: Machines, measured: dict[str, Any]) -> dict[str, Any]:
     """
     nodes, rows = measured["nodes"], measured["nodes"] * machines.rows_per_node
     network, store = machines.network, machines.store
-    told = measured["instructions_bytes"] + measured["reports_bytes"]
+    wire_bytes = measured["instructions_bytes"] + measured["reports_bytes"]
     carried = measured["busiest"] * machines.row_bytes * (nodes - 1) / nodes
     written = measured["stored"] * machines.row_bytes
     requests = WRITES + LOOKS * LOOK_PART
     seconds = {
         "driver": measured["driver_s"],
         "start": JOBS * (nodes * machines.start_s + machines.task_s),
-        "network": JOBS * network.latency_s + (told + carried) / network.bytes_per_s,
+        "network": JOBS * network.latency_s + (wire_bytes + carried) / network.bytes_per_s,
         "work": measured["busiest"] * machines.work_s,
         "store": OBJECTS * machines.slowest_write_s(nodes)
         + requests * store.latency_s
@@ -140,26 +140,28 @@ def measure(
     jobs = LoadedJobs(nodes, nodes, window=window, other=other)
     with driver_of(jobs, choice, window, ExchangeKind.SHUFFLE) as driver:
         jobs.stream = iter(stream_of(nodes).intervals(BASES[choice.base](nodes)))
-        warm, found = window + 2, list[dict[str, Any]]()
+        warm, by_batch = window + 2, list[dict[str, Any]]()
         for number in range(warm + batches):
             jobs.begin(driver.layout)
-            told = driver.batch(number)
+            of_batch = driver.batch(number)
             received = jobs.received
-            told |= {"skew": skew(received), "busiest": float(received.max())}
-            told |= {"stored": jobs.stored, "deliveries": float(received.sum())}
-            found.append(told)
+            of_batch |= {"skew": skew(received), "busiest": float(received.max())}
+            of_batch |= {"stored": jobs.stored, "deliveries": float(received.sum())}
+            by_batch.append(of_batch)
         table = driver.layout.table
-    counted = found[warm:]
+    counted = by_batch[warm:]
     figures = {"nodes": nodes, "layout": choice.label, "tasks": nodes, "instances": nodes}
-    figures |= {name: statistics.median(one[name] for one in counted) for name in _MEDIANS}
+    figures |= {
+        name: statistics.median(of_batch[name] for of_batch in counted) for name in _MEDIANS
+    }
     split = sum(len(placement.homes) > 1 for placement in table.placements.values())
     return figures | {
-        "driver_s": statistics.median(one["whole_s"] for one in counted),
-        "most_driver_s": max(one["whole_s"] for one in found),
-        "first_skew": found[0]["skew"],
-        "replans": sum(one["replans"] for one in found),
-        "replans_measured": sum(one["replans"] for one in counted),
-        "moved_rows": sum(one["moved_rows"] for one in found),
+        "driver_s": statistics.median(of_batch["whole_s"] for of_batch in counted),
+        "most_driver_s": max(of_batch["whole_s"] for of_batch in by_batch),
+        "first_skew": by_batch[0]["skew"],
+        "replans": sum(of_batch["replans"] for of_batch in by_batch),
+        "replans_measured": sum(of_batch["replans"] for of_batch in counted),
+        "moved_rows": sum(of_batch["moved_rows"] for of_batch in by_batch),
         "routing_entries": len(table.placements),
         "split_keys": split,
     }

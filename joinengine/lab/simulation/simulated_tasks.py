@@ -139,7 +139,10 @@ class SimulatedJobs(OneProcess, Jobs):
         header = task.header
         report = OperatorReport(header.task, seconds={"probe": 0.1, "store": 0.1, "sort": 0.1})
         changes = Changes()
-        worked = {one: self.worked(one, asked_of(header.counted, [one])) for one in header.hosted}
+        worked = {
+            number: self.worked(number, asked_of(header.counted, [number]))
+            for number in header.hosted
+        }
         for side in PAIR:
             name = f"run-{header.batch:08d}-{header.operator}-{side.value}-{header.task}.arrow"
             name = tagged(header.generation, name)
@@ -155,11 +158,13 @@ class SimulatedJobs(OneProcess, Jobs):
             if parts:
                 changes.files.append(StoredFile(name, parts * ROWS * ROW_BYTES, 1 << 31))
         report.changes[STATE] = changes
-        for instance, one in worked.items():
-            here = InstanceReport(list(one.received), list(one.stored), busy_s=0.1, results=ROWS)
-            report.instances[instance] = here
-            if one.counts is not None:
-                report.keys.append(one.counts)
+        for instance, work in worked.items():
+            instance_report = InstanceReport(
+                list(work.received), list(work.stored), busy_s=0.1, results=ROWS
+            )
+            report.instances[instance] = instance_report
+            if work.counts is not None:
+                report.keys.append(work.counts)
             report.hot += [HotKey(key, (9, 9), None) for key in _own(instance, self.instances)]
         del report.hot[MOST_NAMED:]
         return report
@@ -179,7 +184,7 @@ class SimulatedJobs(OneProcess, Jobs):
         n = len(hashes)
         stored = np.where(np.arange(n) < HEAVY, many, 0)
         held = stored + 5
-        both = [np.concatenate([one, one]) for one in (hashes, held)]
+        both = [np.concatenate([column, column]) for column in (hashes, held)]
         sides = np.repeat([0, 1], n)
         quiet = np.where(np.arange(n) < HEAVY, ROWS // (2 * HEAVY), 0)
         counts = KeyCounts(

@@ -65,9 +65,9 @@ def tell_stream(
         f"{', '.join(stream.columns)}, {stream.length} intervals\n"
     )
     keys = _table("hottest keys", ["key", "rows", "share", "times an instance's share"])
-    for one in hot:
-        part = one.rows / tuples
-        keys.add_row(one.key, f"{one.rows:,}", f"{part:.2%}", f"{part * instances:.2f}")
+    for key in hot:
+        part = key.rows / tuples
+        keys.add_row(key.key, f"{key.rows:,}", f"{part:.2%}", f"{part * instances:.2f}")
     say(keys)
     verdicts = [verdict(report) for report in reports if _is_layout(report["planner"])]
     say(_verdicts(verdicts, instances))
@@ -79,8 +79,8 @@ def tell_stream(
     sentence = advice(verdicts, hot[0], tuples, instances, unjudged)
     say(f"\n{sentence}")
     return {
-        "hot_keys": [{"key": one.key, "rows": one.rows, "share": one.rows / tuples} for one in hot],
-        "layouts": [one._asdict() for one in verdicts],
+        "hot_keys": [{"key": key.key, "rows": key.rows, "share": key.rows / tuples} for key in hot],
+        "layouts": [judged._asdict() for judged in verdicts],
         "advice": sentence,
     }
 
@@ -94,16 +94,16 @@ def _verdicts(verdicts: Sequence[Verdict], instances: int) -> Table:
     """One line for each layout, the best first."""
     columns = ["layout", "busiest", "deliveries", "moved", "re-plans"]
     table = _table(f"load under each layout, on {instances} instances", columns)
-    for one in sorted(verdicts, key=lambda one: one.busiest):
-        moved = f"{one.moved_rows:,.0f}"
-        cells = [f"{one.busiest:.2f}", f"{one.deliveries:.2f}", moved, str(one.replans)]
-        table.add_row(one.layout, *cells)
+    for judged in sorted(verdicts, key=lambda judged: judged.busiest):
+        moved = f"{judged.moved_rows:,.0f}"
+        cells = [f"{judged.busiest:.2f}", f"{judged.deliveries:.2f}", moved, str(judged.replans)]
+        table.add_row(judged.layout, *cells)
     return table
 
 
 def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
     """Tables of the planners and of the candidate layouts, if there are any; each with a legend."""
-    found = list[tuple[Table, str]]()
+    titled = list[tuple[Table, str]]()
     planners = [report for report in reports if "intervals" in report]
     if planners:
         columns: dict[str, Show] = {
@@ -122,7 +122,7 @@ def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
         for report in planners:
             cells = [show(report["mean"]) for show in columns.values()]
             table.add_row(report["planner"], *cells, str(report["replans"]))
-        found += [(table, PLANNED), (_costs(planners), COSTS)]
+        titled += [(table, PLANNED), (_costs(planners), COSTS)]
     choosers = [report for report in reports if "messages" in report]
     if choosers:
         table = _table(
@@ -139,8 +139,8 @@ def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
                 f"{report['replication']:.2f}",
                 f"{report['modelled_rows_per_s']:,.0f}" if report["modelled_rows_per_s"] else "-",
             )
-        found.append((table, CHOSEN))
-    return found
+        titled.append((table, CHOSEN))
+    return titled
 
 
 def _costs(planners: Sequence[dict[str, Any]]) -> Table:

@@ -93,8 +93,8 @@ class Workload(KeyStream):
     def hashes(self, n_keys: int) -> Words:
         """(K,) key hashes, ascending."""
         numbers = np.arange(n_keys, dtype=np.uint64) + np.uint64(self.seed << 32)
-        found: Words = np.unique(mix(numbers) >> np.uint64(U_BITS))
-        return found
+        hashes: Words = np.unique(mix(numbers) >> np.uint64(U_BITS))
+        return hashes
 
     def exponent(self, interval: int) -> float:
         """The exponent of an interval."""
@@ -109,8 +109,8 @@ class Workload(KeyStream):
         if self.shape is Shape.ZIPF:
             weights = np.arange(1, self.keys + 1) ** -self.exponent(interval)
             return np.asarray(weights / weights.sum() * self.rows)
-        _, found = np.unique(self.messages(self.rows), return_counts=True)
-        return np.sort(found)[::-1].astype(float)
+        _, counts = np.unique(self.messages(self.rows), return_counts=True)
+        return np.sort(counts)[::-1].astype(float)
 
     @override
     def messages(self, n: int) -> Ints:
@@ -160,14 +160,14 @@ def fluctuate(
     wanted = f * loads.sum() / instances
     most = 0.0
     for instance in rng.permutation(instances).tolist():
-        here = rng.permutation(np.flatnonzero(homes == instance))
+        keys_here = rng.permutation(np.flatnonzero(homes == instance))
         there = rng.permutation(np.flatnonzero(homes != instance))
         sign = 1 if rng.random() < 0.5 else -1
         for direction in (sign, -sign):
             for ordered in (False, True):
-                mine, theirs = here, there
+                mine, theirs = keys_here, there
                 if ordered:
-                    mine = here[np.argsort(direction * loads[here], kind="stable")]
+                    mine = keys_here[np.argsort(direction * loads[keys_here], kind="stable")]
                     theirs = there[np.argsort(-direction * loads[there], kind="stable")]
                 n = min(len(mine), len(theirs))
                 gain = direction * (loads[theirs[:n]] - loads[mine[:n]])

@@ -48,33 +48,33 @@ class Kept(NamedTuple):
 
 def kept() -> list[Kept]:
     """What lies in the cache, largest first."""
-    found, now = list[Kept](), time.time()
+    entries, now = list[Kept](), time.time()
     for folder, what in _KINDS.items():
         for path in sorted((home() / folder).glob("*")):
-            stats = [one.stat() for one in (path, *path.rglob("*")) if one.is_file()]
+            stats = [file.stat() for file in (path, *path.rglob("*")) if file.is_file()]
             if path.name.endswith(".lock") or not (stats or path.is_dir()):
                 continue
             newest = max((stat.st_mtime for stat in stats), default=path.stat().st_mtime)
             size = sum(stat.st_size for stat in stats)
-            found.append(Kept(path, what, size, max(0.0, now - newest)))
-    return sorted(found, key=lambda one: -one.size_bytes)
+            entries.append(Kept(path, what, size, max(0.0, now - newest)))
+    return sorted(entries, key=lambda entry: -entry.size_bytes)
 
 
 def clear(entries: Sequence[Kept]) -> list[Kept]:
     """Remove entries; returns those that are gone. What another process is making now stays."""
     gone = list[Kept]()
-    for one in entries:
-        lock = _lock_of(one.path)
+    for entry in entries:
+        lock = _lock_of(entry.path)
         try:
             with FileLock(lock, timeout=0):
-                if one.path.is_dir():
-                    shutil.rmtree(one.path, ignore_errors=True)
+                if entry.path.is_dir():
+                    shutil.rmtree(entry.path, ignore_errors=True)
                 else:
-                    one.path.unlink(missing_ok=True)
+                    entry.path.unlink(missing_ok=True)
         except Timeout:
             continue
         lock.unlink(missing_ok=True)
-        gone.append(one)
+        gone.append(entry)
     return gone
 
 
@@ -131,14 +131,16 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
     least_s = 0.0 if older_than is None else microseconds(older_than, "older-than") / 1e6
     if least_s < 0:
         raise InvalidRequest(f"older-than: expected a duration of 0 or more, found {older_than}")
-    chosen = [one for one in kept() if one.age_s >= least_s]
+    chosen = [entry for entry in kept() if entry.age_s >= least_s]
     if clearing:
         removed = clear(chosen)
         busy = len(chosen) - len(removed)
         chosen = removed
-    for one in chosen:
-        _print(f"{_size(one.size_bytes):>9}  {_age(one.age_s):>8}  {one.what:18}  {one.path}")
-    total = _size(sum(one.size_bytes for one in chosen))
+    for entry in chosen:
+        _print(
+            f"{_size(entry.size_bytes):>9}  {_age(entry.age_s):>8}  {entry.what:18}  {entry.path}"
+        )
+    total = _size(sum(entry.size_bytes for entry in chosen))
     number = f"{len(chosen)} entr{'y' if len(chosen) == 1 else 'ies'}"
     if clearing:
         waiting = f"; kept {busy} in use" if busy else ""
@@ -146,7 +148,9 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
     else:
         _print(f"{number}, {total} in {home()}; `joinengine cache --clear` removes them")
     if json_path is not None:
-        rows: list[dict[str, Any]] = [one._asdict() | {"path": str(one.path)} for one in chosen]
+        rows: list[dict[str, Any]] = [
+            entry._asdict() | {"path": str(entry.path)} for entry in chosen
+        ]
         json_path.parent.mkdir(parents=True, exist_ok=True)
         content = {"folder": str(home()), "cleared": clearing, "entries": rows}
         json_path.write_text(json.dumps(content, indent=1))

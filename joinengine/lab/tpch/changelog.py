@@ -101,5 +101,5 @@ class ChangelogSpec:
         newer = pc.add(value, pa.scalar(1, value.type)).cast(value.type)
         value = pc.if_else(pa.array(is_new[order]), newer, value)
         changed = changed.set_column(place, changed.schema.field(place), value)
-        told = pa.array(signs[order].astype(np.int8))
-        return changed.append_column(CHANGE, told), at[order]
+        changes = pa.array(signs[order].astype(np.int8))
+        return changed.append_column(CHANGE, changes), at[order]

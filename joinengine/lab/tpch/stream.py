@@ -295,8 +295,8 @@ def _redrawn(table: str, spec: StreamSpec, files: Mapping[str, Path]) -> dict[st
     drawn = dict[str, ZipfKeys]()
     for column in _foreign([table]):
         parent, parent_column = FOREIGN_KEYS[column]
-        found = pq.read_table(str(files[parent]), columns=[parent_column]).column(0)
-        drawn[column] = ZipfKeys.over(found.to_numpy(), spec.zipf, column, spec.seed)
+        keys = pq.read_table(str(files[parent]), columns=[parent_column]).column(0)
+        drawn[column] = ZipfKeys.over(keys.to_numpy(), spec.zipf, column, spec.seed)
     return drawn
 
 

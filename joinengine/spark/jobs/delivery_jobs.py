@@ -27,9 +27,9 @@ class SparkDelivery:
 
     def __call__(self, tasks: Sequence[DeliverTask]) -> list[DeliverReport]:
         """The reports, in the order of the tasks."""
-        told = [encode(task) for task in tasks]
+        orders = [encode(task) for task in tasks]
         what = "deliver", "deliver results"
-        reports = carried_out(self, self.spark, self.name, what, deliver_files, told)
+        reports = carried_out(self, self.spark, self.name, what, deliver_files, orders)
         return [decode(report, DeliverReport) for report in reports]
 
 

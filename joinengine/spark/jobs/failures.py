@@ -59,8 +59,8 @@ def told_by_spark(text: str) -> JoinEngineError:
             "nothing is lost, and the previous driver stops. Start this query again"
         )
     ours = _OURS.search(text)
-    if ours is None and (found := _disk_of(text)) is not None:
-        return found
+    if ours is None and (error_of_disk := _disk_of(text)) is not None:
+        return error_of_disk
     if ours is not None:
         kind = getattr(errors, ours[1], JoinEngineError)
         return kind(ours[2].strip()) if issubclass(kind, JoinEngineError) else _failed(ours[0])

@@ -47,15 +47,15 @@ class FileJobs(SparkJobs):
     def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
         folder, what = _folder(plan.exchange), _ROUTE
         self._ahead_bytes = int(plan.memory_bytes * AHEAD_PART)
-        told, read = encode(plan), [encode(portion) for portion in portions]
-        orders = [(one, told, b"%d" % number) for number, one in enumerate(read)]
+        instructions, read = encode(plan), [encode(portion) for portion in portions]
+        orders = [(content, instructions, b"%d" % number) for number, content in enumerate(read)]
         reports = self._stayed(what, self._route_orders, orders)
         if reports is not None:
             return [decode(report, RouteReport) for report in reports]
         exchange = self._world.storage(folder)
-        exchange.put(what, told)
-        for number, one in enumerate(read):
-            exchange.put(f"{what}-{number}", one)
+        exchange.put(what, instructions)
+        for number, content in enumerate(read):
+            exchange.put(f"{what}-{number}", content)
         tasks = self._tasks(what, len(portions), self._route_groups)
         with self._announced(folder, what), self._described(plan.batch, what):
             return [decode(report, RouteReport) for report in tasks.collect()]
@@ -75,19 +75,22 @@ class FileJobs(SparkJobs):
         """Tasks that stay read what they would route next."""
         if self._stays and self._why_now is None:
             portions = self._streams.after(start)
-            orders = [(encode(one), b"%d" % self._ahead_bytes) for one in portions]
+            orders = [(encode(portion), b"%d" % self._ahead_bytes) for portion in portions]
             self._pool.hint(self._name_of(_ROUTE), self._route_orders, orders)
 
     @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
         name = _step(operator)
-        told = [encode(task) for task in tasks]
+        instructions = [encode(task) for task in tasks]
         locations = self._locality.locations(operator, tasks)
-        orders, function = [(one,) for one in told], OperatorTasks(operator).carry_out
+        orders, function = (
+            [(content,) for content in instructions],
+            OperatorTasks(operator).carry_out,
+        )
         stayed = self._stayed(name, function, orders, locations)
         if stayed is None:
-            stayed = self._done_by_a_job(operator, tasks, told, locations)
+            stayed = self._done_by_a_job(operator, tasks, instructions, locations)
         reports = [decode(report, OperatorReport) for report in stayed]
         self._locality.note(operator, reports)
         return reports
@@ -96,14 +99,14 @@ class FileJobs(SparkJobs):
         self,
         operator: Operator,
         tasks: Sequence[OperatorTask],
-        told: Sequence[bytes],
+        instructions: Sequence[bytes],
         locations: tuple[Location, ...] | None,
     ) -> list[bytes]:
         first, name = tasks[0].header, _step(operator)
         folder = _folder(first.exchange)
         exchange = self._world.storage(folder)
-        for task, one in zip(tasks, told, strict=True):
-            exchange.put(f"{name}-{task.header.task}", one)
+        for task, content in zip(tasks, instructions, strict=True):
+            exchange.put(f"{name}-{task.header.task}", content)
         job = self._tasks(operator.index, len(tasks), OperatorTasks(operator), locations)
         with (
             self._announced(folder, name),
@@ -124,13 +127,13 @@ class FileJobs(SparkJobs):
             return None
         name = self._name_of(step)
         try:
-            found = self._pool.carry_out(self, name, function, orders, locations)
+            reports = self._pool.carry_out(self, name, function, orders, locations)
         except Failed as error:
             raise told_by_spark(str(error)) from error
-        if isinstance(found, str):
-            self._why_now = found
+        if isinstance(reports, str):
+            self._why_now = reports
             return None
-        return found
+        return reports
 
     def _name_of(self, step: str) -> str:
         """How the function of a step is called in tasks that stay."""

@@ -70,8 +70,8 @@ def own_location() -> Location:
     An executor's command says which it is: a Python worker can read it nowhere else under all
     of Spark's masters.
     """
-    found = own_executor()
-    return None if found is None else found[1]
+    executor = own_executor()
+    return None if executor is None else executor[1]
 
 
 def own_executor() -> tuple[int, str] | None:
@@ -97,12 +97,17 @@ def executor_cores(context: SparkContext) -> dict[str, int]:
     if not alive:
         return {}
     known = context._jsc.sc().statusStore().executorList(False)
-    found = dict[str, tuple[str, int]]()
+    by_id = dict[str, tuple[str, int]]()
     for number in range(known.size()):
-        one = known.apply(number)
-        found[one.id()] = str(one.hostPort()).rpartition(":")[0], int(one.totalCores())
-    numbers = sorted(alive & found.keys(), key=lambda one: (len(one), one))
-    return {f"executor_{found[one][0]}_{one}": found[one][1] for one in numbers}
+        info = known.apply(number)
+        by_id[info.id()] = str(info.hostPort()).rpartition(":")[0], int(info.totalCores())
+    numbers = sorted(
+        alive & by_id.keys(), key=lambda number_there: (len(number_there), number_there)
+    )
+    return {
+        f"executor_{by_id[number_there][0]}_{number_there}": by_id[number_there][1]
+        for number_there in numbers
+    }
 
 
 def executors_at_start(context: SparkContext) -> list[str]:
@@ -114,14 +119,14 @@ def executors_at_start(context: SparkContext) -> list[str]:
     asked = context.getConf().get("spark.executor.instances", "1")
     wanted = int(local[1] if local else asked or 1)
     begun = since = time.monotonic()
-    found = list[str]()
+    alive = list[str]()
     while (now := time.monotonic()) < begun + _PATIENCE_S:
-        before, found = found, executors(context)
-        since = since if len(found) == len(before) else now
-        if len(found) >= wanted and (local or now > since + _QUIET_S):
+        before, alive = alive, executors(context)
+        since = since if len(alive) == len(before) else now
+        if len(alive) >= wanted and (local or now > since + _QUIET_S):
             break
         time.sleep(_PAUSE_S)
-    return found
+    return alive
 
 
 def alive_numbers(context: SparkContext) -> set[str]:
@@ -188,15 +193,15 @@ class Locality:
     def _fill_slots(self) -> None:
         """Give the places of executors that are gone to new ones."""
         alive = executors(self._context)
-        new = [one for one in alive if one not in self._slots]
-        for place, one in enumerate(self._slots):
-            if one not in alive:
+        new = [slot for slot in alive if slot not in self._slots]
+        for place, slot in enumerate(self._slots):
+            if slot not in alive:
                 self._slots[place] = new.pop(0) if new else None
 
     def last_of(self, operator: Operator, instances: int) -> list[Location]:
         """Per instance where the task ran that hosts it; None: it has not, or that is unknown."""
         n = self._tasks.get(operator.index, 1)
-        return [self._last.get((operator.index, one % n)) for one in range(instances)]
+        return [self._last.get((operator.index, instance % n)) for instance in range(instances)]
 
     def gone(self, operator: Operator, instances: int) -> list[int]:
         """The instances whose tasks ran on executors that are gone."""
@@ -204,14 +209,18 @@ class Locality:
         if not any(last):
             return []
         alive = alive_numbers(self._context)
-        return [i for i, one in enumerate(last) if one is not None and number_of(one) not in alive]
+        return [
+            i
+            for i, location in enumerate(last)
+            if location is not None and number_of(location) not in alive
+        ]
 
     def kill(self) -> str:
         """Kill an executor, the newest that has a place or that is there; its location.
 
         Raises InvalidRequest if there is none.
         """
-        there = [one for one in self._slots if one is not None] or executors(self._context)
+        there = [slot for slot in self._slots if slot is not None] or executors(self._context)
         if not there:
             raise InvalidRequest(NO_EXECUTOR)
         victim = there[-1]
@@ -230,7 +239,10 @@ class Locality:
 
     def _made(self, locations: tuple[Location, ...]) -> Any:
         jvm, seq = self._jvm, self._jvm.PythonUtils.toSeq
-        pairs = [jvm.scala.Tuple2(b"", seq([] if one is None else [one])) for one in locations]
+        pairs = [
+            jvm.scala.Tuple2(b"", seq([] if location is None else [location]))
+            for location in locations
+        ]
         kind = jvm.scala.reflect.ClassTag.AnyRef()
         return self._context._jsc.sc().makeRDD(seq(pairs), kind).toJavaRDD()
 
@@ -252,11 +264,11 @@ def shared_out(last: Sequence[Location], alive: Collection[str]) -> tuple[Locati
     ('executor_a_1', None, 'executor_a_1', None)
     """
     share = -(-len(last) // max(len(alive), 1))
-    found = list[Location]()
-    for one in last:
-        there = one is not None and number_of(one) in alive
-        found.append(one if there and found.count(one) < share else None)
-    return tuple(found) if any(found) else None
+    locations = list[Location]()
+    for location in last:
+        there = location is not None and number_of(location) in alive
+        locations.append(location if there and locations.count(location) < share else None)
+    return tuple(locations) if any(locations) else None
 
 
 #: Why no executor can be killed.
@@ -279,9 +291,9 @@ class Killing:
         """Nothing in, nothing out."""
         for _ in rows:  # see `OperatorTasks`
             pass
-        found = own_executor()
-        if found is not None and found[1] == self.victim:
-            os.kill(found[0], signal.SIGKILL)
+        executor = own_executor()
+        if executor is not None and executor[1] == self.victim:
+            os.kill(executor[0], signal.SIGKILL)
         return iter(())
 
 

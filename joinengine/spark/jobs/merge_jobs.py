@@ -28,9 +28,9 @@ class SparkMerge:
 
     def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
         """The reports, in the order of the tasks."""
-        told = [encode(task) for task in tasks]
+        orders = [encode(task) for task in tasks]
         what = "merge", "merge result files"
-        reports = carried_out(self, self.spark, self.name, what, merge_files, told)
+        reports = carried_out(self, self.spark, self.name, what, merge_files, orders)
         return [decode(report, MergeReport) for report in reports]
 
 
@@ -40,7 +40,7 @@ def carried_out(
     name: str | None,
     what: tuple[str, str],
     function: Callable[[bytes], bytes],
-    told: Sequence[bytes],
+    orders: Sequence[bytes],
 ) -> Sequence[bytes]:
     """What tasks make of instructions, in their order: those that stay, if any do, or a job's.
 
@@ -50,11 +50,11 @@ def carried_out(
     pool = pool_of(context) if obstacle(context) is None else None
     if pool is not None and pool.holds:  # a job would wait for its slots
         try:
-            reports = pool.carry_out(owner, what[0], function, [(one,) for one in told])
+            reports = pool.carry_out(owner, what[0], function, [(order,) for order in orders])
         except Failed as error:
             raise told_by_spark(str(error)) from error
         if not isinstance(reports, str):
             return reports
-    contents = context.parallelize(told, len(told))
+    contents = context.parallelize(orders, len(orders))
     with described(context, f"{called(name)}: {what[1]}"):
         return contents.map(function).collect()

@@ -71,13 +71,13 @@ class ShuffleJobs(SparkJobs):
     def _routed(
         self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
     ) -> list[RouteReport]:
-        found = list[RouteReport]()
+        reports = list[RouteReport]()
         for sources, frame in frames.items():
             dataset = getattr(frame._jdf, "as")(self._jvm.org.apache.spark.sql.Encoders.BINARY())
             lines = dataset.rdd()
             self._note_order(sources, lines)
-            found += self._sent(lines, plan, what)
-        return found
+            reports += self._sent(lines, plan, what)
+        return reports
 
     @override
     def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
@@ -91,9 +91,9 @@ class ShuffleJobs(SparkJobs):
         """The reports of route tasks, whose packets stay in a shuffle."""
         shuffle = self._shuffled(lines)
         with self._described(plan.batch, what), self._told():
-            found = self._reports(shuffle)
+            contents = self._reports(shuffle)
         self._shuffles.append(shuffle)
-        return [decode(report, RouteReport) for report in found]
+        return [decode(report, RouteReport) for report in contents]
 
     def _note_order(self, sources: Collection[int], lines: Any) -> None:
         """Note whether a second attempt of a route task may see its rows in another order.
@@ -136,7 +136,7 @@ class ShuffleJobs(SparkJobs):
                 return reports
             shuffle = self._shuffled(_lines_of(done))
             reports = _decoded(self._reports(shuffle))
-        kept = self._useless if any(one.lost for one in reports) else self._shuffles
+        kept = self._useless if any(report.lost for report in reports) else self._shuffles
         kept.append(shuffle)
         self._locality.note(operator, reports)
         return reports
@@ -146,10 +146,10 @@ class ShuffleJobs(SparkJobs):
         if not self._shuffles:  # nothing has come; what is due is due all the same
             return self._context.parallelize([], tasks)
         own = [partition_of(operator.index, task, self._most) for task in range(tasks)]
-        found = self._read(self._shuffles, own)
+        packets = self._read(self._shuffles, own)
         if not lost:
-            return found
-        copies = found.mapPartitions(Forward(lost, tasks, self._most))
+            return packets
+        copies = packets.mapPartitions(Forward(lost, tasks, self._most))
         shuffle = self._shuffled(_lines_of(copies))
         self._useless.append(shuffle)
         return self._read([shuffle], own)

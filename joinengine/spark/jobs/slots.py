@@ -121,9 +121,9 @@ class SparkSlots(Slots):
             return None
         if master.startswith(_LOCAL_CLUSTER):
             return Hosts(_LOOPBACK, _LOOPBACK)
-        told = _setting(self._context, "spark.driver.host")
-        bound = _setting(self._context, "spark.driver.bindAddress") or told
-        return Hosts(bound.strip("[]"), told.strip("[]"))
+        host = _setting(self._context, "spark.driver.host")
+        bound = _setting(self._context, "spark.driver.bindAddress") or host
+        return Hosts(bound.strip("[]"), host.strip("[]"))
 
     @override
     def count(self) -> int:
@@ -148,8 +148,10 @@ class SparkSlots(Slots):
     @override
     def occupy(self, group: str, count: int, door: Door) -> threading.Thread:
         stay = Stay(door.address, door.secret, group, self._unreached)
-        told = self._context, group, count, stay
-        job = threading.Thread(target=_run_job, args=told, name="joinengine-tasks", daemon=True)
+        arguments = self._context, group, count, stay
+        job = threading.Thread(
+            target=_run_job, args=arguments, name="joinengine-tasks", daemon=True
+        )
         job.start()
         return job
 
@@ -165,7 +167,7 @@ class SparkSlots(Slots):
         with suppress(Exception):  # there may be no JVM any more
             jvm: Any = self._context._jsc
             while time.monotonic() < end_s and any(
-                one.numRunningTasks() for one in jvm.sc().statusTracker().getExecutorInfos()
+                info.numRunningTasks() for info in jvm.sc().statusTracker().getExecutorInfos()
             ):
                 time.sleep(_POLL_S)
             time.sleep(_POLL_S)  # it counts a task as ended a little before it tells
@@ -181,7 +183,7 @@ class SparkSlots(Slots):
 
     @override
     def unreached(self, group: str) -> str | None:
-        said = [text for one, text in self._unreached.value if one == group]
+        said = [text for of_group, text in self._unreached.value if of_group == group]
         if not said or self.hosts is None:
             return None
         return (

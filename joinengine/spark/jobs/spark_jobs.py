@@ -188,7 +188,9 @@ class SparkJobs(Jobs):
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """One job for each."""
         self._make_way()
-        return self._routed({(one,): frame for one, frame in self._tables.items()}, plan, "tables")
+        return self._routed(
+            {(source,): frame for source, frame in self._tables.items()}, plan, "tables"
+        )
 
     def _make_way(self) -> None:
         """A job of ours comes, which would wait for the slots of tasks that stay."""

@@ -64,7 +64,7 @@ def awaitAnyTermination(timeout: float | None = None) -> bool | None:
 
 def check_name(spark: SparkSession, name: str | None) -> None:
     """Raise InvalidRequest if a query that runs has the name."""
-    taken = {one.name for one in active()} | {one.name for one in spark.streams.active}
+    taken = {query.name for query in active()} | {query.name for query in spark.streams.active}
     if name is not None and name in taken:
         raise InvalidRequest(
             f"queryName: a query named {name!r} is already running; stop it, or give another name"
@@ -74,19 +74,19 @@ def check_name(spark: SparkSession, name: str | None) -> None:
 def stop_on(location: str) -> None:
     """End the query of this process that runs on a checkpoint, as Spark does with its own."""
     with _changing:
-        found = _started.get(location)
-    if found is not None and found.isActive:
+        query = _started.get(location)
+    if query is not None and query.isActive:
         _log.warning(
             "joinengine: the query on checkpoint %s is stopped, because it was started again",
             location,
         )
-        found.stop()
+        query.stop()
 
 
 def note(location: str, query: JoinQuery) -> None:
     """Take note of a query that was started."""
     with _changing:
-        for known in [key for key, one in _started.items() if not one.isActive]:
+        for known in [key for key, other_query in _started.items() if not other_query.isActive]:
             del _started[known]
         _started[location] = query
 

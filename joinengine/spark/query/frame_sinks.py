@@ -65,7 +65,7 @@ class TransformedParquetSink(BatchByBatch):
             chosen = showings.create(self.checkpoint, batch, batch, attempt)
         for number, staged in enumerate(chosen.files):
             name, *folders, _ = staged.split("/")
-            folder = "".join(f"{one}/" for one in folders if "=" in one)
+            folder = "".join(f"{folder_name}/" for folder_name in folders if "=" in folder_name)
             visible = f"{folder}part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
             show(self.storage, f"{STAGING}/{self.query}/{staged}", visible, batch)
         for name in {staged.partition("/")[0] for staged in chosen.files}:

@@ -185,10 +185,10 @@ def _beats_again(checkpoint: Checkpoint, name: str, who: dict[str, Any]) -> bool
 def _read(beats: Storage, name: str) -> dict[str, Any] | None:
     """A heartbeat; None: there is none, since its driver has ended, or is of an older version."""
     try:
-        found = json.loads(beats.get(name))
+        beat = json.loads(beats.get(name))
     except (OSError, ValueError, RecursionError, JoinEngineError):
         return None
-    return found if isinstance(found, dict) else None
+    return beat if isinstance(beat, dict) else None
 
 
 def _process(world: World) -> dict[str, Any]:

@@ -98,8 +98,8 @@ class JoinQuery:
 
         None until the first batch is done.
         """
-        found = self.recentProgress
-        return found[-1] if found else None
+        reports = self.recentProgress
+        return reports[-1] if reports else None
 
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:
@@ -136,8 +136,8 @@ class JoinQuery:
         if ended and not self._has_ended:
             self._has_ended = True
             waiting = self._views.waiting() if self._ends else []
-            told = [*waiting, *self._watch.said_at_end(), *self._views.not_reached()]
-            for text in told:
+            texts = [*waiting, *self._watch.said_at_end(), *self._views.not_reached()]
+            for text in texts:
                 _log.warning("joinengine: %s", text)
         if ended:
             self._pages.hold()

@@ -115,9 +115,9 @@ class Live:
 
     def _wait_for_end(self) -> None:
         while not self._closed.is_set():
-            found = self._ending(_POLL_S)
-            if found is not None:
-                self._tell(*found)
+            ending = self._ending(_POLL_S)
+            if ending is not None:
+                self._tell(*ending)
                 return
 
     def _exit(self) -> None:

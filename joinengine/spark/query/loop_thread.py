@@ -165,7 +165,9 @@ class Running:
         """Spark's progress of the last triggers of the query over the streaming DataFrames."""
         spark: Any = self.query
         return (
-            [] if spark is None else [json.loads(one.json()) for one in spark._jsq.recentProgress()]
+            []
+            if spark is None
+            else [json.loads(progress.json()) for progress in spark._jsq.recentProgress()]
         )
 
     @property

@@ -25,11 +25,11 @@ def view_writer(spark: SparkSession, files: Storage, name: str) -> Callable[[Dat
     def in_store(frame: DataFrame, batch: int) -> None:
         """A list of its files makes a batch visible, so a batch that comes again is there once."""
         schema = arrow_schema(frame.schema)
-        found = store(frame, files, f"batch={batch:08d}", PLAIN, schema)
-        rows = [(one.name, one.size_bytes, one.crc32) for one in found]
+        stored = store(frame, files, f"batch={batch:08d}", PLAIN, schema)
+        rows = [(file.name, file.size_bytes, file.crc32) for file in stored]
         files.put(f"{batch:08d}.json", json.dumps(rows).encode())
-        lists = sorted(one for one in files.names() if one.endswith(".json"))
-        shown = [StoredFile(*row) for one in lists for row in json.loads(files.get(one))]
+        lists = sorted(listed for listed in files.names() if listed.endswith(".json"))
+        shown = [StoredFile(*row) for listed in lists for row in json.loads(files.get(listed))]
         frame_of(spark, schema, files, shown).createOrReplaceTempView(name)
 
     return in_store if is_url(files.folder) else in_folder

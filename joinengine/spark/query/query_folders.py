@@ -84,7 +84,7 @@ def check_folder(path: Path, what: str) -> None:
 
     It is not made: a start that is refused leaves nothing behind.
     """
-    there = next(found for found in (path, *path.parents) if os.path.lexists(found))
+    there = next(above for above in (path, *path.parents) if os.path.lexists(above))
     if not there.is_dir():
         raise InvalidRequest(f"{what}: {there} is a file; give a folder")
     try:

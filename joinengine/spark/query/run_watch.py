@@ -159,7 +159,7 @@ class Watch:
     def unfollow(self, take: Taker) -> None:
         """Hand `take` no more records."""
         with self._handing_on:
-            self._takers = [one for one in self._takers if one != take]
+            self._takers = [taker for taker in self._takers if taker != take]
 
     def said_at_end(self) -> Sequence[str]:
         """What the alerts say of the whole run."""
@@ -191,7 +191,9 @@ class Watch:
     def _reports(self) -> dict[int, dict[str, Any]]:
         """Micro-batch -> Spark's progress of it; triggers that found nothing to do are left out."""
         reports = [] if self.running is None else self.running.reports
-        return {one["batchId"]: one for one in reports if "addBatch" in one["durationMs"]}
+        return {
+            report["batchId"]: report for report in reports if "addBatch" in report["durationMs"]
+        }
 
     def recent_progress(self) -> list[StreamingQueryProgress]:
         """The last batches in Spark's form; of a micro-batch with what Spark has reported of it."""
@@ -214,11 +216,11 @@ class Watch:
         """A batch in Spark's form; `reports`: micro-batch -> what Spark has told of it."""
         assert self.running is not None
         about = {name: getattr(self.running, name) for name in ("id", "runId", "name")}
-        found = outline(about, record)
+        progress = outline(about, record)
         if record.handed is not None and record.handed in reports:
-            found = reports[record.handed] | {"batchId": record.batch}
-        found["sources"] = [*([offsets(record)] if record.end else []), *found["sources"]]
-        return StreamingQueryProgress.fromJson(filled(found, record, before, self._operators))
+            progress = reports[record.handed] | {"batchId": record.batch}
+        progress["sources"] = [*([offsets(record)] if record.end else []), *progress["sources"]]
+        return StreamingQueryProgress.fromJson(filled(progress, record, before, self._operators))
 
     def _tell(self, record: BatchRecord) -> None:
         before = self.records[-2] if len(self.records) > 1 else None

@@ -42,12 +42,12 @@ def scraped(
 def _forecasts(runner: BatchRunner, watch: Watch) -> list[float | None]:
     """By operator, the bytes of its state at its fullest; None: unknown."""
     rates = rates_seen(watch.records[-_FORECAST_BATCHES:])
-    found = list[float | None]()
+    forecasts = list[float | None]()
     for operator in runner.query.operators:
         ours = {side: flow for (number, side), flow in rates.items() if number == operator.index}
         forecast = operator.forecast(ours)
-        found.append(None if forecast is None else forecast[1])
-    return found
+        forecasts.append(None if forecast is None else forecast[1])
+    return forecasts
 
 
 def _runs(query: Running) -> bool:

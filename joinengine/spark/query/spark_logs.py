@@ -66,8 +66,8 @@ class SparkLogs:
         wanted = ["metadata", f"offsets/{batch}"]
         if batch:
             wanted += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
-        found = {name: self._read(name) for name in wanted}
-        return {name: content for name, content in found.items() if content is not None}
+        contents = {name: self._read(name) for name in wanted}
+        return {name: content for name, content in contents.items() if content is not None}
 
     def offset(self, batch: int) -> dict[str, int]:
         """Where a batch of an earlier version ends in the first source of its plan, of our own.
@@ -170,10 +170,10 @@ class SparkLogs:
             )
         missing = dict[str, str]()
         for name, content in carried.items():
-            found = self._read(name)
-            if found is None:
+            logged = self._read(name)
+            if logged is None:
                 missing[name] = content
-            elif found != content:
+            elif logged != content:
                 raise CheckpointMismatch(
                     f"checkpointLocation {self._checkpoint.spark} and the state in "
                     f"{self._checkpoint.location} belong to two different queries or runs: their "
@@ -183,8 +183,8 @@ class SparkLogs:
 
     def _too_old(self, batch: int, there: Iterable[int]) -> str:
         logs, location = self._checkpoint.spark, self._checkpoint.location
-        found = max(there, default=None)
-        state = "is empty" if found is None else f"ends with batch {found}"
+        last = max(there, default=None)
+        state = "is empty" if last is None else f"ends with batch {last}"
         why = self.obstacle or "the query that wrote this state"
         return (
             f"checkpointLocation {logs} {state}, but the state in {location} is at batch {batch}: "
@@ -264,7 +264,7 @@ def _obstacle(frame: DataFrame) -> str | None:
             return "Spark's file source"
         if name.startswith(_STATEFUL):
             return f"a stateful step of Spark's own before the join ({name})"
-        if name == "Join" and all(one.isStreaming() for one in _children(node)):
+        if name == "Join" and all(child.isStreaming() for child in _children(node)):
             return "a streaming join of Spark's own"
     return None
 

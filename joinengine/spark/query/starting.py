@@ -138,8 +138,8 @@ def _frames(
         return None
     logs.mend(runner.manifest)
     logs.warn()
-    told = checkpoint.spark, request.trigger, request.name
-    return Frames(request.spark, request.frames, logs, *told)
+    terms = checkpoint.spark, request.trigger, request.name
+    return Frames(request.spark, request.frames, logs, *terms)
 
 
 def _looping(
@@ -180,7 +180,7 @@ def _begun(
     operators = [name_of(operator) for operator in request.query.operators]
     most_reports = int(spark.conf.get(_REPORTS, "100") or 100)
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
-    held = [(one.shelves.rows, one.shelves.size_bytes) for one in runner.manifest.operators]
+    held = [(state.shelves.rows, state.shelves.size_bytes) for state in runner.manifest.operators]
     alerts = Alerts(request.query, ends=ends, before=held)
     watch = Watch(operators, request.plans, most_reports, alerts)
     runner.observe(watch.note)
@@ -238,8 +238,8 @@ def _checked_places(request: Request) -> dict[str, str]:
 
 
 def _read_by_tasks(request: Request) -> list[str]:
-    own = (one for one in request.sources if isinstance(one, OwnStream))
-    return [folder for one in own for folder in one.folders]
+    own = (source for source in request.sources if isinstance(source, OwnStream))
+    return [folder for source in own for folder in source.folders]
 
 
 def _marked(request: Request) -> tuple[Storage, Wanted] | None:
@@ -296,14 +296,14 @@ def _runner(
             why_jobs(request.spark, settings, sink, has_frames=bool(request.frames)),
         ),
     )
-    told = choices, checkpoint, query, delivery, settings
-    return BatchRunner(jobs, request.query, *told), jobs
+    terms = choices, checkpoint, query, delivery, settings
+    return BatchRunner(jobs, request.query, *terms), jobs
 
 
 def _columns_of(request: Request) -> dict[int, str]:
     """Source -> the columns of its files, of the streams whose files are looked for."""
-    own = ((n, one) for n, one in enumerate(request.sources) if isinstance(one, OwnStream))
-    return {n: columns for n, one in own if (columns := one.kept_columns) is not None}
+    own = ((n, source) for n, source in enumerate(request.sources) if isinstance(source, OwnStream))
+    return {n: columns for n, source in own if (columns := source.kept_columns) is not None}
 
 
 def _slots(request: Request) -> list[str]:
@@ -317,8 +317,8 @@ def _slots(request: Request) -> list[str]:
         raise InvalidRequest(NO_EXECUTOR)
     if settings.durability is Durability.BATCH:
         return []
-    for one in request.sources:
-        why = one.why_not_again if isinstance(one, OwnStream) else None
+    for source in request.sources:
+        why = source.why_not_again if isinstance(source, OwnStream) else None
         if why is not None:
             raise InvalidRequest(
                 f"durability: 'replicas' needs sources of which a batch can be read again as it "

@@ -41,14 +41,14 @@ def archive_key() -> str | None:
 def archives() -> list[Path]:
     """The archives of this Java and Spark that are whole."""
     key = archive_key()
-    found = sorted(archive_folder().glob(f"{key}-*.jsa")) if key is not None else []
-    return [path for path in found if path.stem == f"{key}-{path.stat().st_size}"]
+    paths = sorted(archive_folder().glob(f"{key}-*.jsa")) if key is not None else []
+    return [path for path in paths if path.stem == f"{key}-{path.stat().st_size}"]
 
 
 def use_options() -> str:
     """The options of a JVM that starts with an archive; empty: there is none."""
-    found = archives()
-    return f'"-XX:SharedArchiveFile={found[-1]}" {_QUIET}' if found else ""
+    paths = archives()
+    return f'"-XX:SharedArchiveFile={paths[-1]}" {_QUIET}' if paths else ""
 
 
 def write_options(draft: Path) -> str:

@@ -127,18 +127,18 @@ def taking_over(number: int) -> socket.socket:
     send(spark, _READY)
     _, streams, _, _ = socket.recv_fds(spark, 1, len(_STREAMS))
     (content,) = received(spark)
-    told = json.loads(content)
-    if len(streams) != len(_STREAMS) or told["suits"] != _what_suits():
+    state = json.loads(content)
+    if len(streams) != len(_STREAMS) or state["suits"] != _what_suits():
         send(spark, _REFUSED)
         sys.exit()
     for stream, there in zip(_STREAMS, streams, strict=True):
         os.dup2(there, stream)
         os.close(there)
     os.environ.clear()
-    os.environ.update(told["environment"])
-    sys.path[:], sys.argv[:] = told["path"], told["arguments"]
+    os.environ.update(state["environment"])
+    sys.path[:], sys.argv[:] = state["path"], state["arguments"]
     invalidate_caches()
-    os.chdir(told["folder"])
+    os.chdir(state["folder"])
     os.register_at_fork(after_in_child=spark.close)  # workers may outlive this process
     send(spark, _TAKEN)
     return spark
@@ -147,8 +147,8 @@ def taking_over(number: int) -> socket.socket:
 def _called(listener: socket.socket) -> socket.socket:
     """The connection of who calls; the process ends if the program, at its standard input, does."""
     poll = select.poll()
-    for one in (listener.fileno(), 0):
-        poll.register(one, select.POLLIN)
+    for descriptor in (listener.fileno(), 0):
+        poll.register(descriptor, select.POLLIN)
     if listener.fileno() not in (number for number, _ in poll.poll()):
         sys.exit()
     return listener.accept()[0]
@@ -162,7 +162,7 @@ def taken_over() -> bool:
     address = os.environ.pop(VARIABLE, None)
     if address is None:
         return False
-    told = {
+    state = {
         "suits": _what_suits(),
         "environment": dict(os.environ),
         "path": sys.path,
@@ -175,7 +175,7 @@ def taken_over() -> bool:
                 return False
             begun.settimeout(None)
             socket.send_fds(begun, [b"\0"], _STREAMS)
-            send(begun, json.dumps(told).encode())
+            send(begun, json.dumps(state).encode())
             if received(begun) != [_TAKEN]:
                 return False
             os.setpgid(0, 0)  # as PySpark's daemon: Ctrl-C is for the program alone
@@ -191,10 +191,10 @@ def _what_suits() -> dict[str, Any]:
 
     Not the path, on which Spark puts its own files first, but what is found on it.
     """
-    found = {name: find_spec(name) for name in _PACKAGES}
+    specs = {name: find_spec(name) for name in _PACKAGES}
     return {
         "python": sys.executable,
-        "packages": {name: spec and spec.origin for name, spec in found.items()},
+        "packages": {name: spec and spec.origin for name, spec in specs.items()},
         "environment": _that_matter(os.environ),
     }
 

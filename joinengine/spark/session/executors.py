@@ -112,7 +112,7 @@ def check_executors(
 
 
 def _check_refusals(what: str, place: str, answers: Collection[_Answer]) -> None:
-    refused = {one.host: one.refused[place] for one in answers if place in one.refused}
+    refused = {answer.host: answer.refused[place] for answer in answers if place in answer.refused}
     if refused:
         why = next(iter(refused.values()))
         raise InvalidRequest(f"{what}: executors on {_named(refused)} cannot read {place}: {why}")
@@ -126,7 +126,7 @@ def _is_path(place: str | Path) -> bool:
 def _marker(folder: str) -> Iterator[str]:
     """The path of a marker in `folder`, or in the nearest parent that is there."""
     path = Path(folder)
-    there = next(found for found in (path, *path.parents) if found.is_dir())
+    there = next(above for above in (path, *path.parents) if above.is_dir())
     made = Path(mkdtemp(prefix=".joinengine-", dir=there))
     try:
         yield str(made)

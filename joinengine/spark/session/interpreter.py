@@ -59,23 +59,25 @@ def fault_of(executable: str, shipped: tuple[str, ...] = ()) -> str | None:
 
     `executable`: as Spark calls it. `shipped`: files and folders that Spark gives to its workers.
     """
-    found = shutil.which(executable)
-    if found == sys.executable:
+    program = shutil.which(executable)
+    if program == sys.executable:
         return None
-    if found is None:
+    if program is None:
         return f"{executable}, which does not exist"
     path = os.pathsep.join([*shipped, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [found, "-c", _PROBE, *NEEDED],
+        [program, "-c", _PROBE, *NEEDED],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        return f"{found}, which fails with {(done.stderr.strip().splitlines() or ['an error'])[-1]}"
+        return (
+            f"{program}, which fails with {(done.stderr.strip().splitlines() or ['an error'])[-1]}"
+        )
     version, lacking = json.loads(done.stdout.splitlines()[-1])
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     if version != own:
-        return f"{found}, which is Python {version}, but the driver is Python {own}"
-    return f"{found}, which lacks {' and '.join(lacking)}" if lacking else None
+        return f"{program}, which is Python {version}, but the driver is Python {own}"
+    return f"{program}, which lacks {' and '.join(lacking)}" if lacking else None

@@ -31,8 +31,8 @@ _INSTALL = (
 def java_path() -> Path | None:
     """The program that Spark starts; None: there is none."""
     home = os.environ.get(_VARIABLE)
-    found = f"{home}/bin/java" if home else shutil.which("java")
-    return None if found is None or not os.access(found, os.X_OK) else Path(found)
+    program = f"{home}/bin/java" if home else shutil.which("java")
+    return None if program is None or not os.access(program, os.X_OK) else Path(program)
 
 
 def check_java() -> None:
@@ -65,8 +65,8 @@ def version_of(path: Path) -> int | None:
     for folder in path.resolve().parents[1:3]:
         with suppress(OSError, UnicodeDecodeError):
             release = (folder / "release").read_text()
-            if found := re.search(rf'^JAVA_VERSION="{_NUMBER}', release, re.MULTILINE):
-                return int(found[1])
+            if number := re.search(rf'^JAVA_VERSION="{_NUMBER}', release, re.MULTILINE):
+                return int(number[1])
     return None
 
 
@@ -77,6 +77,6 @@ def _told_by(path: Path) -> int | None:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, timeout=_ASK_S
         )
-        if found := re.search(rf'version "{_NUMBER}', done.stderr + done.stdout):
-            return int(found[1])
+        if number := re.search(rf'version "{_NUMBER}', done.stderr + done.stdout):
+            return int(number[1])
     return None

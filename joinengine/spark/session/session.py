@@ -247,10 +247,10 @@ def zone() -> str:
 def case_sensitive() -> bool:
     """Whether names of columns must have the case of the column; no session: they need not."""
     try:
-        found = SparkSession.active().conf.get("spark.sql.caseSensitive", "false")
+        setting = SparkSession.active().conf.get("spark.sql.caseSensitive", "false")
     except PySparkRuntimeError:
         return False
-    return str(found).lower() == "true"
+    return str(setting).lower() == "true"
 
 
 def check_settings(spark: SparkSession) -> None:

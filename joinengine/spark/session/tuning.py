@@ -108,11 +108,11 @@ def missing(*, unix_sockets: bool, jvm_arguments: Iterable[str], manager: bool) 
     `jvm_arguments`: those of the running JVM. One that says how to compile counts as a choice.
     `manager`: whether the session has a checkpoint manager that somebody has chosen.
     """
-    found = list[str]()
+    lacking = list[str]()
     if not unix_sockets:
-        found.append(f"{UNIX_SOCKETS}=true in the environment ({SOCKETS_GAIN})")
+        lacking.append(f"{UNIX_SOCKETS}=true in the environment ({SOCKETS_GAIN})")
     if not any(argument.startswith(("-XX:Tier", "-Xint")) for argument in jvm_arguments):
-        found.append(f"JIT compiler thresholds in {JVM_OPTIONS} ({OPTIONS_GAIN})")
+        lacking.append(f"JIT compiler thresholds in {JVM_OPTIONS} ({OPTIONS_GAIN})")
     if not manager:
-        found.append(f"{CHECKPOINT_MANAGER}={BY_FILE_SYSTEM} ({MANAGER_GAIN})")
-    return found
+        lacking.append(f"{CHECKPOINT_MANAGER}={BY_FILE_SYSTEM} ({MANAGER_GAIN})")
+    return lacking

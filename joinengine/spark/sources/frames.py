@@ -35,14 +35,14 @@ def frame_of(
         return spark.createDataFrame([], columns)
     if not is_url(storage.folder):
         return spark.read.schema(columns).parquet(*(f"{storage.folder}/{f.name}" for f in files))
-    rows = [(one.name, one.size_bytes, one.crc32) for one in files]
+    rows = [(file.name, file.size_bytes, file.crc32) for file in files]
     named = spark.createDataFrame(rows, _STORED).repartition(len(rows))
     return named.mapInArrow(_Opened(storage.folder, schema), columns)
 
 
 def frame_in_store(spark: SparkSession, place: str, schema: pa.Schema) -> DataFrame:
     """The rows of a user's Parquet files below a URL, with the columns of `schema`."""
-    named = spark.createDataFrame([(one.path,) for one in find(place)], "path string")
+    named = spark.createDataFrame([(file.path,) for file in find(place)], "path string")
     return named.mapInArrow(_Read(schema), from_arrow_schema(schema))
 
 
@@ -99,8 +99,8 @@ class _Stored:
         for batch in batches:
             if batch.num_rows:
                 files.add(conform(batch, self.schema))
-        for one in files.close():
-            columns = [[one.name], [one.size_bytes], [one.crc32]]
+        for file in files.close():
+            columns = [[file.name], [file.size_bytes], [file.crc32]]
             yield pa.RecordBatch.from_arrays(
-                [pa.array(one) for one in columns], ["name", "size_bytes", "crc32"]
+                [pa.array(column) for column in columns], ["name", "size_bytes", "crc32"]
             )

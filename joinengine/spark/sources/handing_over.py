@@ -122,8 +122,8 @@ class Frames(HandsOver):
         try:
             with suppress(Exception):  # it is asked for below
                 self.query.awaitTermination()
-            found = self.query.exception()
-            self._error = None if found is None else plain_error(found)
+            failure = self.query.exception()
+            self._error = None if failure is None else plain_error(failure)
         except Exception as error:  # there is no JVM any more
             _log.debug("joinengine: Spark's query could not say how it ended", exc_info=error)
         finally:

@@ -94,8 +94,10 @@ class Stream(OwnStream):
         """The stream with the columns that a checkpoint keeps; under `add` also with its own."""
         if self.feed["schema_changes"] == SchemaChanges.REFUSE:
             return self.over(kept)
-        found = from_text(self.feed["columns"])
-        return self.over(united([("checkpoint", kept), *((f.name, pa.schema([f])) for f in found)]))
+        columns = from_text(self.feed["columns"])
+        return self.over(
+            united([("checkpoint", kept), *((f.name, pa.schema([f])) for f in columns)])
+        )
 
     @override
     def over(self, columns: pa.Schema) -> Stream:
@@ -122,20 +124,20 @@ class Stream(OwnStream):
         if self.feed.get("order") != FileOrder.TIME:
             return self.feed
         where = f"{self.feed['path']}: order='time'"
-        found = column or next(iter(self.delays), None)
-        if found is None:
+        time = column or next(iter(self.delays), None)
+        if time is None:
             raise InvalidRequest(
                 f"{where} needs the column of event time; give a window (within=..) or "
                 ".withWatermark(column, delay)"
             )
         computed = {step.name for step in self.reading.steps if isinstance(step, Computed)}
         folders = partition_columns(self.footers, self.feed["path"]).names
-        if found in computed or found in folders:
+        if time in computed or time in folders:
             raise InvalidRequest(
-                f"{where} reads the times of {found!r} from the footers of files, and they lack "
+                f"{where} reads the times of {time!r} from the footers of files, and they lack "
                 "this column; use order='name' or order='modified'"
             )
-        return self.feed | {"time": found}
+        return self.feed | {"time": time}
 
     @override
     def to_df(self) -> DataFrame:
@@ -235,13 +237,13 @@ def parquet_stream(  # noqa: PLR0913 # each is an option by its name
     in_order = one_of(FileOrder, order, "order")
     path = place(folder, "parquet_stream")
     zone = session.zone()
-    found = types.folder_columns(path, types.said_columns(schema), bad)
-    _warn_of_row_groups(path, rows_per_interval, found.footers)
+    columns = types.folder_columns(path, types.said_columns(schema), bad)
+    _warn_of_row_groups(path, rows_per_interval, columns.footers)
     feed = {
         "kind": FeedKind.FOLDER.value,
         "path": path,
         "rows_per_interval": rows_per_interval,
-        "columns": as_text(found.all),
+        "columns": as_text(columns.all),
         "said": schema is not None,
         "on_bad_file": bad.value,
         "schema_changes": changes.value,
@@ -249,15 +251,15 @@ def parquet_stream(  # noqa: PLR0913 # each is an option by its name
         "zone": zone,
         "order": in_order.value,
     }
-    reading = Reading(found.readable, root=path, zone=zone, on_bad_file=bad)
-    return Stream(spark, feed, reading, found.others, known=found.footers)
+    reading = Reading(columns.readable, root=path, zone=zone, on_bad_file=bad)
+    return Stream(spark, feed, reading, columns.others, known=columns.footers)
 
 
 def _settle_us(settle: str) -> int:
-    found = microseconds(settle, "settle")
-    if found < 0:
+    length = microseconds(settle, "settle")
+    if length < 0:
         raise InvalidRequest(f"settle: {settle!r} is negative; give 0 s or more")
-    return found
+    return length
 
 
 def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> None:

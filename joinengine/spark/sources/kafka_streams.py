@@ -212,7 +212,7 @@ def _row_of(envelope: pa.Schema) -> pa.Schema:
     if not pa.types.is_struct(after) or before != after or envelope.field("op").type != pa.string():
         raise InvalidRequest(
             f"changes: an envelope of Debezium has the fields op, a text, and before and after, "
-            f"both the row; found {', '.join(f'{one.name} {one.type}' for one in envelope)}"
+            f"both the row; found {', '.join(f'{field.name} {field.type}' for field in envelope)}"
         )
     return pa.schema(list(after))
 
@@ -248,11 +248,11 @@ def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
             f"schema: value={kind.value!r} needs the columns; give a StructType or DDL text, such "
             "as 'id bigint, at timestamp'"
         )
-    for one in payload:
-        if kind in (ValueFormat.JSON, ValueFormat.DEBEZIUM) and _has_map(one.type):
+    for field in payload:
+        if kind in (ValueFormat.JSON, ValueFormat.DEBEZIUM) and _has_map(field.type):
             raise InvalidRequest(
-                f"schema: column {one.name!r} is of type {one.type}, which is not read from JSON; "
-                "give a struct, or leave the column out"
+                f"schema: column {field.name!r} is of type {field.type}, which is not read from "
+                "JSON; give a struct, or leave the column out"
             )
     return payload
 
@@ -276,9 +276,9 @@ def _started(start: Any) -> str | int | dict[int, int]:
         return start
     elif isinstance(start, str):
         try:
-            found = dt.datetime.fromisoformat(start)
+            moment = dt.datetime.fromisoformat(start)
         except ValueError:
             raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}") from None
-        zoned = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
         return int(zoned.timestamp() * 1e3)
     raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}")

@@ -61,7 +61,7 @@ def place(location: str | Path, what: str) -> str:
             "'-' and '_'"
         )
     parts = [part for part in parts if part]  # `//` is one `/`, as in a path
-    odd = next((one for one in parts if one in (".", "..") or not one.isprintable()), None)
+    odd = next((step for step in parts if step in (".", "..") or not step.isprintable()), None)
     if odd is not None:
         raise InvalidRequest(
             f"{what}: {quoted(odd)} cannot be part of a name in an object store; give another name"
@@ -85,7 +85,7 @@ def local_path(location: str | Path, what: str) -> Path:
         )
     scheme = _SCHEME.match(plain)
     if scheme is not None:
-        urls = ", ".join(f"{one}://" for one in SCHEMES)
+        urls = ", ".join(f"{known}://" for known in SCHEMES)
         raise InvalidRequest(
             f"{what}: {location} is not a path of a POSIX file system, and {scheme[1]} is not "
             f"supported here; use a local or shared folder{_instead(what, urls)}"

@@ -186,16 +186,16 @@ class OwnStream(ABC):
         Raises InvalidRequest if the column is missing or is no timestamp, or if `delay` is below 0.
         """
         exact = session.case_sensitive()
-        found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
-        if not pa.types.is_timestamp(found.type):
+        field = require_column(self.reading.schema, column, "withWatermark", exact=exact)
+        if not pa.types.is_timestamp(field.type):
             raise InvalidRequest(
-                f"withWatermark: event time must be a timestamp, and {found.name} is "
-                f"{found.type}; cast it"
+                f"withWatermark: event time must be a timestamp, and {field.name} is "
+                f"{field.type}; cast it"
             )
         delay_us = microseconds(delay, "withWatermark: delay")
         if delay_us < 0:
             raise InvalidRequest(f"withWatermark: delay {delay!r} is negative; give 0 s or more")
-        return replace(self, delays={**self.delays, found.name: delay_us})
+        return replace(self, delays={**self.delays, field.name: delay_us})
 
     def select(self, *columns: str | list[str]) -> Self:
         """Keep only these columns, in this order; other columns are not read.
@@ -212,10 +212,12 @@ class OwnStream(ABC):
 
 def names_of(columns: tuple[str | list[str], ...]) -> list[str]:
     """Columns that are named one by one, or in a list."""
-    found = [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
-    if not found:
+    columns_named = [
+        name for names in columns for name in check_names(names, "select", "select('a', 'b')")
+    ]
+    if not columns_named:
         raise InvalidRequest("select: no column is named; name at least one")
-    return found
+    return columns_named
 
 
 def chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
@@ -226,5 +228,5 @@ def chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
 
 def columns_text(schema: pa.Schema) -> str:
     """Names and types, of a few columns."""
-    told = [printed_lines(f"{field.name} {field.type}") for field in schema]
-    return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
+    texts = [printed_lines(f"{field.name} {field.type}") for field in schema]
+    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

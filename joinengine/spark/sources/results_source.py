@@ -108,8 +108,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, _Part)
         storage = MACHINE.storage(self._folder)
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        for one in partition.files:
-            content = pa.BufferReader(verify(storage, one, "result file"))
+        for file in partition.files:
+            content = pa.BufferReader(verify(storage, file, "result file"))
             for rows in pq.ParquetFile(content).iter_batches(_ROWS):
                 yield conform(rows, schema)
 
@@ -138,9 +138,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._line = _connected(self._door)
             self._line.send_bytes(json.dumps({"ends": ends}).encode())
         if wait or self._line.poll():
-            told: dict[str, Any] = json.loads(self._line.recv_bytes())
-            if told["error"] is not None:
-                raise JoinEngineError(told["error"])
+            message: dict[str, Any] = json.loads(self._line.recv_bytes())
+            if message["error"] is not None:
+                raise JoinEngineError(message["error"])
 
 
 def _connected(door: str) -> Connection:

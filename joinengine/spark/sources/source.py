@@ -158,5 +158,5 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part in by_file(partition.groups):
             skipped = list[Skipped]()
             yield from reading.batches(part, skipped)
-            for one in skipped:  # there is no report in which it could be said
-                _log.warning("joinengine: skipped source file %s: it %s", *one)
+            for skip in skipped:  # there is no report in which it could be said
+                _log.warning("joinengine: skipped source file %s: it %s", *skip)

@@ -83,7 +83,9 @@ class Streams:
 
     def after(self, start: Position) -> Sequence[Portion]:
         """What a batch would bring that begins at `start`, by what is known now."""
-        end = {one: feed.advance(_place(one, feed, start)) for one, feed in self.feeds.items()}
+        end = {
+            source: feed.advance(_place(source, feed, start)) for source, feed in self.feeds.items()
+        }
         return self.between(start, end).portions
 
     def position(self, offset: Offset) -> Position:
@@ -94,7 +96,7 @@ class Streams:
     def feeds(self) -> Mapping[int, Feed]:
         """Source -> its feed; opened on first use, when there are logs."""
         if self._opened is None:
-            self._opened = {one["source"]: self._open(one) for one in self._options}
+            self._opened = {option["source"]: self._open(option) for option in self._options}
         return self._opened
 
     def check(self) -> None:
@@ -131,6 +133,6 @@ def _portion(groups: Sequence[tuple[int, Piece]]) -> Portion:
         tuple(
             (source, tuple(part))
             for source in sources
-            for part in by_file([group for one, group in groups if one == source])
+            for part in by_file([group for number, group in groups if number == source])
         )
     )

@@ -137,7 +137,7 @@ def _with_folders(root: str, schema: pa.Schema) -> FolderColumns:
     parts = partition_columns(folders.values(), root)
     added = [field for field in parts if field.name not in schema.names]
     read = zip(files, read_footers(files, {}), strict=True)
-    footers = {file.path: found for file, found in read if isinstance(found, Footer)}
+    footers = {file.path: footer for file, footer in read if isinstance(footer, Footer)}
     return FolderColumns(*readable_columns(pa.schema([*schema, *added])), footers)
 
 
