@@ -159,7 +159,7 @@ class BoundReader:
         return tuple(bound for bound in bounds if bound is not None) if None not in bounds else ()
 
     def _bound(self, total: Sum, *, strict: bool, is_difference: bool) -> Bound | None:
-        """What `found` <= 0 says."""
+        """What `total` <= 0 says."""
         signs = {self.side(columns): (columns, times) for columns, times in total.terms.items()}
         if signs.keys() != set(PAIR) or len(total.terms) != len(PAIR):
             return None
@@ -174,7 +174,7 @@ class BoundReader:
         if strict:
             if unit is None:
                 return None
-            # The least distance above it, or the greatest below: both as `found` + unit <= 0.
+            # The least distance above it, or the greatest below: both as `total` + unit <= 0.
             constant = math.floor(constant / unit) * unit + unit
         return Bound(left, right, -constant if more > 0 else constant, more > 0, total.has_interval)
 

@@ -340,7 +340,7 @@ class BatchRunner:
                     raise
 
     def _take_up(self, newest: Manifest | None) -> None:
-        """Go on from the manifest `found`; None: begin."""
+        """Go on from the manifest `newest`; None: begin."""
         if newest is not None and newest.query != self._query_id:
             raise CheckpointMismatch(
                 f"{self._checkpoint.location} holds the state of query {newest.query}, not of "

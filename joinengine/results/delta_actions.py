@@ -110,7 +110,7 @@ def _bound(value: Any, *, is_upper: bool) -> Any:
 def add_action(
     name: str, stored: StoredFile, facts: Mapping[str, Any], schema: pa.Schema, now_s: float
 ) -> Any:
-    """The entry of the log that adds a file; `told`: its statistics."""
+    """The entry of the log that adds a file; `facts`: its statistics."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 # an extra
 
     return AddAction(

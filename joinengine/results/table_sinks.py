@@ -134,15 +134,18 @@ class TableSink(TokenSink):
 
     def _merged(self, mark: str, batches: Held, generation: int) -> tuple[StoredFile, ...] | None:
         """The files by which a mark says that batches are merged; None: by none."""
-        staged, checkpoint = [one for _, files in batches for one in files], self.checkpoint.storage
+        staged, checkpoint = (
+            [file for _, files in batches for file in files],
+            self.checkpoint.storage,
+        )
         with suppress(FileNotFoundError):
             return _marked(checkpoint.get(mark))
         # A delivery without merging may have begun to rename them.
         if self.merge is None or not self.staging.exists(staged[0].name):
             return None
-        told = generation, self.cutting, self.fsync
-        found = together(staged, self.staging, *told, self.merge)
-        rows = [(one.name, one.size_bytes, one.crc32) for one in found]
+        terms = generation, self.cutting, self.fsync
+        merged = together(staged, self.staging, *terms, self.merge)
+        rows = [(file.name, file.size_bytes, file.crc32) for file in merged]
         checkpoint.create(mark, json.dumps(rows).encode())
         self._check_alone(batches, generation)  # else a newer driver may have removed it
         return _marked(checkpoint.get(mark))
@@ -153,7 +156,7 @@ class TableSink(TokenSink):
         It may have delivered these results already: it did so at least once.
         """
         before = self.checkpoint.results
-        for stored in (one for _, files in batches for one in files):
+        for stored in (file for _, files in batches for file in files):
             if self.cutting.partition_by or not before.exists(stored.name):
                 raise CheckpointMismatch(
                     f"checkpoint {self.checkpoint.location} holds results of its last batch for "
@@ -197,8 +200,10 @@ def staging_of(target: TableTarget) -> Storage:
 def changes_of(target: TableTarget, batches: Held) -> pa.Table:
     """The staged changes of batches, which stay where they are."""
     staging, schema = staging_of(target), target.schema.append(pa.field(CHANGE, pa.int64()))
-    contents = (verify(staging, one, "result file") for _, files in batches for one in files)
-    return pa.concat_tables([pq.read_table(pa.BufferReader(one)).cast(schema) for one in contents])
+    contents = (verify(staging, file, "result file") for _, files in batches for file in files)
+    return pa.concat_tables(
+        [pq.read_table(pa.BufferReader(content)).cast(schema) for content in contents]
+    )
 
 
 def shown(target: TableTarget, batches: Held) -> list[tuple[str, StoredFile]]:
@@ -206,18 +211,18 @@ def shown(target: TableTarget, batches: Held) -> list[tuple[str, StoredFile]]:
 
     Raises DamagedState if one is missing that no earlier delivery has renamed.
     """
-    found = list[tuple[str, StoredFile]]()
+    files_shown = list[tuple[str, StoredFile]]()
     for batch, files in batches:
         for stored in files:
             name = name_of(batch, target.query, stored.name)
             show(target.files, f"{STAGING}/{target.query}/{stored.name}", name, batch)
-            found.append((name, stored))
-    return found
+            files_shown.append((name, stored))
+    return files_shown
 
 
-def check_same(name: str, before: str | None, found: str | None) -> None:
+def check_same(name: str, before: str | None, now: str | None) -> None:
     """Raise an error if a table is another one than before, although it has the same name."""
-    if before != found:
+    if before != now:
         raise JoinEngineError(
             f"table {name} was dropped or made anew while the query delivered to it; what it had "
             "is not delivered again. Restore the table, or start with a new checkpointLocation"

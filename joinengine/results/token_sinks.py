@@ -135,8 +135,8 @@ class TokenSink(BatchByBatch):
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
         """Refuse if what is held back is not staged where this sink stages."""
         staged = self.checkpoint.results
-        files = (one for _, files in still_held(checkpoint, held) for one in files)
-        if not all(staged.exists(one.name) for one in files):
+        files = (file for _, files in still_held(checkpoint, held) for file in files)
+        if not all(staged.exists(file.name) for file in files):
             super().check_held(held, checkpoint)
 
     @override

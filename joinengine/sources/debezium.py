@@ -116,7 +116,7 @@ def _changes(
 
 
 def _table(rows: pa.StructArray, payload: pa.Schema, signs: pa.Array | None = None) -> pa.Table:
-    """Rows as columns of `payload`; `told`: their changes."""
+    """Rows as columns of `payload`; `signs`: their changes."""
     if not payload.names:
         return pa.table({"": rows})
     parts = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}

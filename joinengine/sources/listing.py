@@ -214,7 +214,7 @@ class Listing:
 
 
 def tell_awaited(left_s: Mapping[str, float], named: set[str]) -> None:
-    """Name the half-written files that are waited for, and for how long; `told` gets them too."""
+    """Name the half-written files that are waited for, and for how long; `named` gets them too."""
     for file in sorted(left_s.keys() - named):
         _log.warning(
             "joinengine: source file %s is not complete yet; waiting up to %.0f s for it",

@@ -137,6 +137,42 @@ def imported(path):
             yield from (alias.name for alias in node.names)
 
 
+#: They say nothing of what a name holds.
+PARTICLES = {"found", "here", "one", "told"}
+
+
+def particles(text):
+    """(function, name) of local variables and parameters that are no nouns."""
+    return sorted(
+        (function.name, name)
+        for function in ast.walk(ast.parse(text))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for name in PARTICLES & {*bound_in(function)}
+    )
+
+
+def bound_in(function):
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_locals_are_nouns_of_what_they_hold():
+    engine = [path for path in FILES if path.is_relative_to(ROOT / "joinengine")]
+    assert len(engine) > 400
+    odd = {str(path.relative_to(ROOT)): particles(path.read_text()) for path in engine}
+    assert {path: names for path, names in odd.items() if names} == {}
+
+
+def test_particles_are_seen():
+    text = (
+        "def f(told):\n    found = [one for one in told]\n    def g(here): return lambda rows: rows"
+    )
+    assert particles(text) == [("f", name) for name in sorted(PARTICLES)] + [("g", "here")]
+
+
 def test_no_module_of_tests_is_a_library():
     """Helpers of several test modules lie in `cases`, `conftest` or the harness."""
     found = {

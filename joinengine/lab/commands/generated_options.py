@@ -54,7 +54,7 @@ def stream_options(command: Command) -> Command:
         ),
         click.option(
             "--order",
-            type=click.Choice([one.value for one in TableOrder]),
+            type=click.Choice([order.value for order in TableOrder]),
             default=TableOrder.UNIFORM.value,
             show_default=True,
             help="When rows of dimension tables arrive: spread over the stream, first, or last.",

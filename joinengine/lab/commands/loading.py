@@ -49,9 +49,9 @@ def load(
     from joinengine.lab.queries.topics import load as send  # noqa: PLC0415
     from joinengine.world.kafka_clients import check_reachable  # noqa: PLC0415
 
-    found = find(query)
+    named = find(query)
     check_reachable(servers, None)  # before the stream is made
-    recorded = found.stream(generated_of(settings, zipf=zipf)).record(console.say)
+    recorded = named.stream(generated_of(settings, zipf=zipf)).record(console.say)
     loaded = send(recorded, servers, partitions, anew=replace, say=console.say)
     for topic, rows in loaded.items():
         console.tell(f"{topic}: {rows:,} rows")

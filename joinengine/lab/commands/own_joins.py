@@ -125,7 +125,7 @@ def own_join(given: dict[str, Any], settings: dict[str, Any], *, ends: bool) -> 
     servers = settings.get("servers")
     sides = {option: _side(option, given, servers) for option in ("left", "right")}
     has_topic = is_topic(settings.get("sink")) or any(
-        hasattr(one, "topic") for one in sides.values()
+        hasattr(side, "topic") for side in sides.values()
     )
     if servers is not None and not has_topic:
         raise click.UsageError("--servers applies to --source kafka and kafka:TOPIC; give one")
@@ -174,15 +174,15 @@ def condition_of(given: dict[str, Any]) -> Condition | Columns:
             )
         return equal
     left, right, lower, upper = _parts("band", given["band"], "A,B,LOWER,UPPER")
-    found = band(left, right, lower=_bound(lower), upper=_bound(upper))
-    return found if equal is None else replace(found, equal=equal)
+    condition = band(left, right, lower=_bound(lower), upper=_bound(upper))
+    return condition if equal is None else replace(condition, equal=equal)
 
 
 def _check_as_of(given: dict[str, Any]) -> None:
     """Refuse options that --asof lacks, or that lack --asof."""
     if given["asof"] is None:
         own = ("direction", "tolerance", "strict")
-        if name := next((one for one in own if given[one] is not None), None):
+        if name := next((option for option in own if given[option] is not None), None):
             raise click.UsageError(f"--{name} applies to --asof; give --asof LT,RT too")
         return
     for name in ("band", "theta"):
@@ -223,7 +223,9 @@ def _window(given: dict[str, Any]) -> Window | None:
     if given["asof"] is not None:
         return None
     if not kinds:
-        if name := next((one for one in ("delay", "max-ahead") if given[one] is not None), None):
+        if name := next(
+            (option for option in ("delay", "max-ahead") if given[option] is not None), None
+        ):
             raise click.UsageError(
                 f"--{name} applies to windows; give --within, --tumbling or --sliding too"
             )

@@ -69,21 +69,21 @@ def report(source: Path, output: Path | None) -> None:
     """
     from joinengine.lab.comparison.saved import read_report  # noqa: PLC0415
 
-    found = read_report(source)
+    report_read = read_report(source)
     target = source.with_suffix(".html") if output is None else output
     if target.exists() and target.samefile(source):  # under whatever name
         raise InvalidRequest(f"-o: {target} is the report itself; give another file")
     check_file("-o", target)
-    write_page(target, found)
+    write_page(target, report_read)
     console.tell(str(target))
 
 
-def write_page(path: Path, found: dict[str, Any]) -> None:
+def write_page(path: Path, content: dict[str, Any]) -> None:
     """Write the page of a report, of one run or several."""
     from joinengine.lab.comparison.saved import page_content  # noqa: PLC0415
     from joinengine.reporting.page import page  # noqa: PLC0415
 
-    _write_whole(path, page(page_content(found)).encode())
+    _write_whole(path, page(page_content(content)).encode())
 
 
 def _write_whole(path: Path, content: bytes) -> None:
@@ -101,10 +101,10 @@ def _write_whole(path: Path, content: bytes) -> None:
         passing.unlink(missing_ok=True)
 
 
-def told_page(path: Path | None, found: dict[str, Any]) -> None:
+def told_page(path: Path | None, content: dict[str, Any]) -> None:
     """Write the page, and say where it is; None: it was not asked for."""
     if path is not None:
-        write_page(path, found)
+        write_page(path, content)
         console.tell(f"report: {path}")
 
 

@@ -81,7 +81,7 @@ _FLAGS = {one.flag.replace("-", "_"): one for one in OPTIONS.values() if one.fla
 
 def engine_options(command: Command, but: str | None = None) -> Command:
     """Options of the table for a command that runs a query, `but` one (joinengine.api.options)."""
-    for option in reversed([one for name, one in _FLAGS.items() if name != but]):
+    for option in reversed([flag for name, flag in _FLAGS.items() if name != but]):
         names = option.value.names
         command = click.option(
             f"--{option.flag}",
@@ -135,7 +135,7 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
 
 def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
     """Raise InvalidRequest if levels are given, and no layout has them."""
-    if levels is not None and all(one.copying is None for one in layouts):
+    if levels is not None and all(choice.copying is None for choice in layouts):
         raise InvalidRequest(
             f"levels: {levels}: only layout ftlb supports service levels; give --layout ftlb, or "
             f"leave --levels out"

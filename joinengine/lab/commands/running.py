@@ -137,27 +137,27 @@ def run(
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     # With a checkpoint a later run may go on with new files: the stream has no end.
-    found = asked(query, settings, ends=checkpoint is None)
-    options = _options_of_run(settings, layout or found.layout, zipf, checkpoint)
+    wanted = asked(query, settings, ends=checkpoint is None)
+    options = _options_of_run(settings, layout or wanted.layout, zipf, checkpoint)
     check_levels(settings["levels"], options.layouts)
-    check(found, options)  # before Spark starts
+    check(wanted, options)  # before Spark starts
     for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
         if folder is not None:
             check_folder(folder.absolute(), what)
     json_path, page_path, port = (settings[name] for name in ("json_path", "page_path", "port"))
     check_file("--json", json_path)
     if port is not None:
-        page_path = page_path_of_live(found.name, page_path, json_path)
+        page_path = page_path_of_live(wanted.name, page_path, json_path)
     check_file("--report", page_path)
     state = None if settings["state"] is None else place(settings["state"], "--state")
-    sink = sink_of_run(settings, found, out_folder, checkpoint, validate)
+    sink = sink_of_run(settings, wanted, out_folder, checkpoint, validate)
     places = Places(out_folder, checkpoint, state, sink=sink)
     with watched(port) as on_start:
         stopped = False
         try:
             with sessions.started(master) as spark:
                 report = sessions.run(
-                    spark, found, options, places, validate=validate, on_start=on_start
+                    spark, wanted, options, places, validate=validate, on_start=on_start
                 )
         except CutShort as short:
             stopped, report = True, short.report
@@ -197,8 +197,8 @@ def _options_of_run(
             settings["kills"],
         ),
     )
-    (found,) = _tolerating([options], settings["imbalance"])
-    return found
+    (tolerating,) = _tolerating([options], settings["imbalance"])
+    return tolerating
 
 
 def _tell(report: dict[str, Any], out: Path | str | None) -> None:
@@ -261,16 +261,16 @@ def compare(
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
-    found = asked(query, settings)
+    wanted = asked(query, settings)
     zipfs = [None] if exponents is None else _numbers(exponents)
-    layouts = _serving(found, settings) if names is None else split_layouts(names)
+    layouts = _serving(wanted, settings) if names is None else split_layouts(names)
     cells = [options_of(settings, layout=name, zipf=z) for z in zipfs for name in layouts]
     cells = _tolerating(cells, settings["imbalance"])
     check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:
-        check(found, options)
+        check(wanted, options)
     json_path, page_path = settings["json_path"], settings["page_path"]
-    picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
+    picture = figure or (json_path or Path(wanted.name.replace(" ", "-"))).with_suffix(".png")
     check_file("--json", json_path)
     _check_picture(picture)
     check_file("--report", page_path)
@@ -281,10 +281,10 @@ def compare(
             idle_s = math.inf
             for options in cells:
                 if idle_s > IDLE_S:  # while DuckDB compared, Spark has ended its workers
-                    sessions.warm_up(spark, found, options, state)
+                    sessions.warm_up(spark, wanted, options, state)
                 begin = time.monotonic()
                 with sessions.passing(state) as places:
-                    reports.append(sessions.run(spark, found, options, places, validate=validate))
+                    reports.append(sessions.run(spark, wanted, options, places, validate=validate))
                 idle_s = time.monotonic() - begin - reports[-1]["elapsed_s"]
     except KeyboardInterrupt:
         if not reports:
@@ -294,7 +294,7 @@ def compare(
             f"stopped on Ctrl-C after {len(reports)} of {len(cells)} runs; the report covers them"
         )
     _print_reports(reports)
-    compared = comparison(found.name, reports)
+    compared = comparison(wanted.name, reports)
     console.write_json(json_path, compared)
     _draw(reports, picture)
     for sentence in compared["verdict"]:
@@ -315,12 +315,12 @@ def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
     """
     if imbalance is None:
         return cells
-    asked_for = [one for cell in cells for one in cell.layouts if one.is_asked]
-    if not any(hasattr(one, "imbalance") for one in asked_for):
-        found = ", ".join(dict.fromkeys(one.label for one in asked_for)) or "no --layout"
+    asked_for = [choice for cell in cells for choice in cell.layouts if choice.is_asked]
+    if not any(hasattr(choice, "imbalance") for choice in asked_for):
+        labels = ", ".join(dict.fromkeys(choice.label for choice in asked_for)) or "no --layout"
         raise InvalidRequest(
             f"imbalance: {imbalance} needs a layout that has this setting, such as auto or mnrt, "
-            f"found {found}"
+            f"found {labels}"
         )
 
     def tolerating(choice: Any) -> Any:

@@ -48,22 +48,22 @@ def explain(
     The command does not run the query. For a QUERY it generates a few rows in a temporary folder.
     """
     _refuse_topics(settings)
-    found = asked(query, settings)
-    options = options_of(settings, layout=layout or found.layout, zipf=zipf)
+    wanted = asked(query, settings)
+    options = options_of(settings, layout=layout or wanted.layout, zipf=zipf)
     check_levels(settings["levels"], [options.layout])
-    found.stream(options)
-    if found.generated:
+    wanted.stream(options)
+    if wanted.generated:
         # The columns are the same at any scale: look at a small stream.
         small = replace(options, scale=min(0.001, options.scale), interval_rows=None)
         with passing_home() as home:
-            recorded = found.stream(small).record(console.say)
-            plan = found.build(None, recorded, small).explain()
+            recorded = wanted.stream(small).record(console.say)
+            plan = wanted.build(None, recorded, small).explain()
         file = rf"(?:recorded )?{re.escape(str(home))}\S*/(\w+)\.(?:json|parquet)"
         plan = re.sub(file, r"\1, generated", plan)
     else:
-        plan = found.build(None, found.stream(options).record(), options).explain()
+        plan = wanted.build(None, wanted.stream(options).record(), options).explain()
     console.tell(plan)
-    console.write_json(json_path, {"query": found.name, "plan": plan.splitlines()})
+    console.write_json(json_path, {"query": wanted.name, "plan": plan.splitlines()})
 
 
 def _refuse_topics(settings: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def list_layouts(name: str | None, json_path: Path | None) -> None:
             "summary": f"{choice.summary}; serves {choice().serves()}",
             "source": choice.source,
         }
-        for name, choice in sorted(LAYOUTS.items(), key=lambda one: one[0] not in _FIRST)
+        for name, choice in sorted(LAYOUTS.items(), key=lambda named: named[0] not in _FIRST)
     ]
     _print_list(rows, json_path)
 
@@ -143,19 +143,19 @@ def _print_layout(choice: LayoutChoice, json_path: Path | None) -> None:
     else:
         first = settings[0]
         console.tell(f"Settings, such as {choice.name}:{first.name}={first.default}:")
-        names, defaults = (max(len(one[at]) for one in settings) for at in (0, 1))
-        for one in settings:
-            head = f"  {one.name:{names}}  {one.default:{defaults}}  "
-            whole = f"[{one.source}]".replace(" ", _KEPT)  # a source is not broken
-            told = fill(
-                f"{one.meaning} {whole}",
+        names, defaults = (max(len(setting[at]) for setting in settings) for at in (0, 1))
+        for setting in settings:
+            head = f"  {setting.name:{names}}  {setting.default:{defaults}}  "
+            whole = f"[{setting.source}]".replace(" ", _KEPT)  # a source is not broken
+            lines = fill(
+                f"{setting.meaning} {whole}",
                 _WIDE,
                 initial_indent=head,
                 subsequent_indent=" " * len(head),
             )
-            console.tell(told.replace(_KEPT, " "))
+            console.tell(lines.replace(_KEPT, " "))
     about = {"name": choice.name, "summary": choice.summary, "source": choice.source}
-    console.write_json(json_path, about | {"settings": [one._asdict() for one in settings]})
+    console.write_json(json_path, about | {"settings": [setting._asdict() for setting in settings]})
 
 
 @click.command("queries")

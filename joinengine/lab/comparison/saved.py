@@ -43,8 +43,8 @@ def page_content(report: dict[str, Any]) -> dict[str, Any]:
     """
     runs = report.get("runs", [report])
     limit = _ROOM_BYTES // len(runs)
-    told = [run | {"story": _fitting(run, limit)} for run in runs]
-    content: dict[str, Any] = {"mode": "report", "reports": told}
+    stories = [run | {"story": _fitting(run, limit)} for run in runs]
+    content: dict[str, Any] = {"mode": "report", "reports": stories}
     if len(runs) > 1:
         content["hues"] = hues_of(str(run["layout"]) for run in runs)
     return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
@@ -55,19 +55,19 @@ def read_report(path: Path) -> dict[str, Any]:
 
     Raises InvalidRequest if there is none, or none that this version can show.
     """
-    found: dict[str, Any] = _parsed(path, _text(path))
-    runs = found.get("runs", [found]) if isinstance(found, dict) else None
+    report: dict[str, Any] = _parsed(path, _text(path))
+    runs = report.get("runs", [report]) if isinstance(report, dict) else None
     if not isinstance(runs, list) or not runs or not all(map(_is_run, runs)):
         raise _no_report(path)
-    for one in (found, *runs):
-        _check_format(path, one.get("format", 1))
+    for saved in (report, *runs):
+        _check_format(path, saved.get("format", 1))
     for run in runs:
         if not _is_story(run.get("story")):
             raise InvalidRequest(
                 f"report: {path} lacks the story of the run under layout {run.get('layout')}; "
                 f"run it again with --json"
             )
-    return found
+    return report
 
 
 def _text(path: Path) -> str:
@@ -88,8 +88,8 @@ def _text(path: Path) -> str:
 def _parsed(path: Path, text: str) -> Any:
     try:
         # Browsers know no NaN and no Infinity, which Python writes.
-        found = json.loads(text, parse_constant=lambda _: None)
-        json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be shown
+        content = json.loads(text, parse_constant=lambda _: None)
+        json.dumps(content, ensure_ascii=False).encode()  # half a character cannot be shown
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}"
         # A text is told by its first quote, anything else by where the parser stopped.
@@ -105,9 +105,9 @@ def _parsed(path: Path, text: str) -> Any:
         ) from None
     except (RecursionError, ValueError):  # nested too deep; a number too long; half a character
         raise _no_report(path) from None
-    if _depth(found) > _DEEPEST:
+    if _depth(content) > _DEEPEST:
         raise _no_report(path)
-    return found
+    return content
 
 
 def _depth(value: Any) -> int:
@@ -116,8 +116,8 @@ def _depth(value: Any) -> int:
     depth = 0
     while level := [
         part
-        for one in level
-        for part in (one.values() if isinstance(one, dict) else one)
+        for nested in level
+        for part in (nested.values() if isinstance(nested, dict) else nested)
         if isinstance(part, dict | list)
     ]:
         depth += 1
@@ -139,7 +139,7 @@ def _is_story(value: Any) -> bool:
 
 
 def _are_objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+    return isinstance(value, list) and all(isinstance(member, dict) for member in value)
 
 
 def _check_format(path: Path, kind: Any) -> None:

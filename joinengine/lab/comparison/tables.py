@@ -79,7 +79,7 @@ def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
     """Without the column of Zipf exponents if no run has one, as over folders of one's own."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if lines and all(line["zipf"] is None for line in lines):
-        columns = tuple(one for one in columns if one[1] != "zipf")
+        columns = tuple(column for column in columns if column[1] != "zipf")
     for title, _, _ in columns:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
     for line in lines:

@@ -67,11 +67,11 @@ def hot_key(
     its value, as it was told in the newest batch where the key was hot, or as the state has it;
     None: neither knows it, or not `by_value`.
     """
-    heavy = max(_replaced(records), key=lambda one: one.load, default=None)
+    heavy = max(_replaced(records), key=lambda replaced: replaced.load, default=None)
     if heavy is None:
         return None
     hash_, number = heavy.change.hash_, heavy.operator
-    same = [one.change for one in _replaced(records) if one.operator == number]
+    same = [replaced.change for replaced in _replaced(records) if replaced.operator == number]
     same = [change for change in same if change.hash_ == hash_]
     before, after = same[0].before, same[-1].after
     value = _value(records, operators, checkpoint, heavy) if by_value else None

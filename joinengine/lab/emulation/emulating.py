@@ -57,9 +57,9 @@ class Emulation(Trial):
     @override
     def planned(self) -> Sequence[tuple[int, str]]:
         return [
-            (batch, f"the loss of instance {one}")
+            (batch, f"the loss of instance {instance}")
             for batch, instances in self.losses.items()
-            for one in instances
+            for instance in instances
         ]
 
     @override
@@ -75,7 +75,7 @@ class Emulation(Trial):
             for operator, state in zip(operators, states, strict=True):
                 what = f"fail: batch {batch}: join {operator.index}"
                 if not settings.keeps_store:
-                    asked = [one.choice for one in due if one.choice is not None]
+                    asked = [wish.choice for wish in due if wish.choice is not None]
                     check_copies(what, operator, [state.layouts.newest.choice, *asked][-1])
                 last = _most_instances(state, due)
                 for instance in instances:
@@ -89,6 +89,6 @@ class Emulation(Trial):
 def _most_instances(state: OperatorState, wishes: Sequence[Relayout]) -> int:
     """How many instances an operator may have once wishes are granted, standbys included."""
     newest = state.layouts.newest
-    choices = [newest.choice, *(one.choice for one in wishes if one.choice is not None)]
-    sizes = [newest.wanted, *(one.instances for one in wishes if one.instances is not None)]
-    return max(sizes) * max(one.group_size for one in choices)
+    choices = [newest.choice, *(wish.choice for wish in wishes if wish.choice is not None)]
+    sizes = [newest.wanted, *(wish.instances for wish in wishes if wish.instances is not None)]
+    return max(sizes) * max(choice.group_size for choice in choices)

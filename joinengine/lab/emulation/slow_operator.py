@@ -36,10 +36,10 @@ class Work:
     per_tuple_s: float = 0.0
     per_result_s: float = 0.0
 
-    def of(self, one: InstanceReport) -> float:
+    def of(self, report: InstanceReport) -> float:
         """The work of an instance in a batch."""
-        received = sum(one.received) - sum(one.backed)
-        return self.per_tuple_s * received + self.per_result_s * one.results
+        received = sum(report.received) - sum(report.backed)
+        return self.per_tuple_s * received + self.per_result_s * report.results
 
 
 NO_WORK = Work()
@@ -71,7 +71,7 @@ class _Slow:
         """Tasks that find the state of instances lost which fail; each is lost once in a batch."""
         tasks = self._operator.tasks(order)
         failing = set(self._losses.get(order.batch, ())) - {*order.lost, *order.fetched}
-        return [_without(one, failing) for one in tasks] if failing else tasks
+        return [_without(task, failing) for task in tasks] if failing else tasks
 
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
         """Do the batch, and wait for the emulated work."""
@@ -82,9 +82,9 @@ class _Slow:
             return
         self._operator.carry_out(task, desk)
         ends = list[float]()
-        for instance, one in desk.report.instances.items():
-            work_s = self._work.of(one)
-            one.busy_s += work_s
+        for instance, report in desk.report.instances.items():
+            work_s = self._work.of(report)
+            report.busy_s += work_s
             if work_s:
                 ends.append(desk.done_s[instance] + work_s)
         if ends:
@@ -96,5 +96,5 @@ def _without(task: OperatorTask, failing: set[int]) -> OperatorTask:
     if not task.header.survives:
         return task
     read = {instance for instance, _ in chain(task.stored.runs, *task.shelves.values())}
-    lost = dict.fromkeys((f"{_FAILS}{one}" for one in sorted(failing & read)), 1.0)
+    lost = dict.fromkeys((f"{_FAILS}{instance}" for instance in sorted(failing & read)), 1.0)
     return replace(task, facts={**task.facts, **lost})

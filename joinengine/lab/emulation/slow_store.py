@@ -32,10 +32,12 @@ class SlowStore(Store):
     @override
     def fetch(self, state: OperatorState, instances: Collection[int]) -> Fetched:
         """In the seconds that its speed takes for all bytes of an instance."""
-        found = super().fetch(state, instances)
-        seconds = {one: self._speed.seconds([size]) for one, size in found.sizes.items()}
+        fetched = super().fetch(state, instances)
+        seconds = {
+            instance: self._speed.seconds([size]) for instance, size in fetched.sizes.items()
+        }
         self._world.sleep(max(seconds.values()))
-        return replace(found, seconds=seconds)
+        return replace(fetched, seconds=seconds)
 
     @override
     def _copy(self, states: list[OperatorState], *, checked: bool) -> set[str]:

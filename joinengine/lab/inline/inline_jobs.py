@@ -68,12 +68,14 @@ class InlineJobs(OneProcess):
         return self._routed(self.tables, plan)
 
     def _routed(self, frame: Sequence[Seen], plan: RoutePlan) -> list[RouteReport]:
-        told, reports = encode(plan), list[RouteReport]()
+        instructions, reports = encode(plan), list[RouteReport]()
         for partition, tuples in enumerate(frame):
             attempts = list[Exchange]()
             for attempt in range(2 if self.twice else 1):
                 seen = self._mixed(tuples) if self.disorder and attempt else tuples
-                report, exchange = routed(told, partition, seen, self.world, sorts=self.disorder)
+                report, exchange = routed(
+                    instructions, partition, seen, self.world, sorts=self.disorder
+                )
                 attempts.append(exchange)
             sent_by(attempts, self.rng, self.mail)
             reports.append(decode(encode(report), RouteReport))
@@ -96,10 +98,10 @@ class InlineJobs(OneProcess):
         reports, results = list[OperatorReport](), list[list[Exchange]]()
         own, whole = arrived(operator, tasks, self.rng, self.mail)
         for task, packets in zip(tasks, own, strict=True):
-            told, attempts = encode(task), list[Exchange]()
+            instructions, attempts = encode(task), list[Exchange]()
             for _ in range(2 if self.twice else 1):
                 report, exchange = carried_out(
-                    operator, told, packets, whole, self.stores, self.world
+                    operator, instructions, packets, whole, self.stores, self.world
                 )
                 self.rng.shuffle(packets)
                 attempts.append(exchange)

@@ -102,8 +102,8 @@ def run(
 
 def dealt_to(frame: Frame, router: int) -> list[tuple[int, pa.RecordBatch]]:
     """The tuples of one route task, by source."""
-    found = list[tuple[int, pa.RecordBatch]]()
+    dealt = list[tuple[int, pa.RecordBatch]]()
     for source, batch in enumerate(frame):
         start, end = (batch.num_rows * number // ROUTERS for number in (router, router + 1))
-        found.append((source, batch.slice(start, end - start)))
-    return found
+        dealt.append((source, batch.slice(start, end - start)))
+    return dealt

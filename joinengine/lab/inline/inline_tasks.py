@@ -25,13 +25,13 @@ Mail = MutableMapping[tuple[int, int], list[bytes]]
 
 
 def routed(
-    told: bytes, partition: int, seen: Seen, world: World, *, sorts: bool = False
+    instructions: bytes, partition: int, seen: Seen, world: World, *, sorts: bool = False
 ) -> tuple[RouteReport, Exchange]:
-    """The report of a route task, and its exchange. `told`: its instructions.
+    """The report of a route task, and its exchange. `instructions` are encoded.
 
     `sorts`: its input may come in any order.
     """
-    plan = decode(told, RoutePlan)
+    plan = decode(instructions, RoutePlan)
     exchange = sender(plan.exchange, world)
     task = RouteTask(plan, partition, exchange, world, sorts=sorts)
     for source, batch in seen:
@@ -45,18 +45,18 @@ def routed(
 
 def carried_out(
     operator: Operator,
-    told: bytes,
+    instructions: bytes,
     packets: Iterable[bytes],
     whole: bool,
     stores: RunStores,
     world: World,
 ) -> tuple[OperatorReport, Exchange]:
-    """The report of an operator's task, and its exchange. `told`: its instructions.
+    """The report of an operator's task, and its exchange. `instructions` are encoded.
 
     `packets`: what has arrived through a shuffle; `whole`: all of it has, since no instance is
     lost. `stores`: the run stores of its process.
     """
-    task = decode(told, OperatorTask)
+    task = decode(instructions, OperatorTask)
     header = task.header
     exchange: Exchange = sender(header.exchange, world)
     if isinstance(header.exchange, ThroughShuffle):
@@ -76,14 +76,14 @@ def carried_out(
 
 def sent_by(attempts: Sequence[Exchange], rng: random.Random, mail: Mail) -> None:
     """Each receiver gets the packets of one attempt, one receiver not of the same as others."""
-    shuffles = [one for one in attempts if isinstance(one, ShuffleExchange)]
+    shuffles = [attempt for attempt in attempts if isinstance(attempt, ShuffleExchange)]
     if not shuffles:
         return
     sent = [list(exchange.sent()) for exchange in shuffles]
-    assert all(one == sent[0] for one in sent), "another attempt has sent something else"
+    assert all(packets == sent[0] for packets in sent), "another attempt has sent something else"
     for to in sorted({(packet.operator, packet.task) for packet in sent[0]}):
         chosen = rng.choice(sent)
-        mail[to] += [one.content for one in chosen if (one.operator, one.task) == to]
+        mail[to] += [packet.content for packet in chosen if (packet.operator, packet.task) == to]
 
 
 def arrived(

@@ -121,7 +121,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.option("--skewed-sources", is_flag=True, help="Choose the source by a skewed second key.")
 @click.option(
     "--estimate",
-    type=click.Choice([one.value for one in Estimate]),
+    type=click.Choice([member.value for member in Estimate]),
     default=Estimate.LOCAL.value,
     show_default=True,
     help="How sources learn the loads of instances.",
@@ -141,7 +141,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option(
     "--operator",
-    type=click.Choice([one.value for one in Served]),
+    type=click.Choice([member.value for member in Served]),
     default=Served.JOIN.value,
     show_default=True,
     help="Operator that is modelled: a join delivers a row to all homes or candidates of its key, "
@@ -149,7 +149,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option(
     "--other",
-    type=click.Choice([one.value for one in Other]),
+    type=click.Choice([member.value for member in Other]),
     help="Keys of the other stream: the same hot keys (same), or all equally often (even). "
     "[default: same; for --stream even]",
 )

@@ -95,19 +95,19 @@ class RouteOrders:
         self._readings = readings
         self._ahead: ReadAhead | None = None
 
-    def __call__(self, portion: bytes, told: bytes, index: bytes = b"") -> bytes | None:
+    def __call__(self, portion: bytes, instructions: bytes, index: bytes = b"") -> bytes | None:
         """The report of task `index`, a number in digits, whose packets are files.
 
-        `told`: its instructions. Without a number `portion` is read ahead, as much as `told` says,
+        `instructions`: its own. Without a number `portion` is read ahead, as much as these say,
         a number of bytes in digits; None.
         """
         settle_in()
         ahead, self._ahead = self._ahead, None
         if not index:
             with suppress(Exception):  # who routes it is told
-                self._ahead = ReadAhead(self._readings, portion, int(told), MACHINE)
+                self._ahead = ReadAhead(self._readings, portion, int(instructions), MACHINE)
             return None
-        task = _Routing(decode(told, RoutePlan), int(index), sorts=False).task
+        task = _Routing(decode(instructions, RoutePlan), int(index), sorts=False).task
         if ahead is None or ahead.portion != portion:
             ahead = ReadAhead(self._readings, portion, 0, MACHINE)
         for source, read in ahead.files:
