@@ -98,8 +98,8 @@ class RouteOrders:
     def __call__(self, portion: bytes, instructions: bytes, index: bytes = b"") -> bytes | None:
         """The report of task `index`, a number in digits, whose packets are files.
 
-        `instructions`: those of the task. Without a number `portion` is read ahead, as many bytes as
-        they say in digits; None.
+        `instructions`: those of the task. Without a number `portion` is read ahead, as many bytes
+        as they say in digits; None.
         """
         settle_in()
         ahead, self._ahead = self._ahead, None
