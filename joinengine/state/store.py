@@ -137,7 +137,7 @@ class Store:
 
 def _files(states: Iterable[OperatorState]) -> dict[str, StoredFile]:
     """The run files of all operators, by name."""
-    return {name: stored for one in states for name, stored in one.shelves.files.items()}
+    return {name: stored for state in states for name, stored in state.shelves.files.items()}
 
 
 def runs_of(state: OperatorState) -> Iterable[Run]:
