@@ -128,18 +128,20 @@ class Order:
         arriving = [
             Arriving.by_task(blocks, side, read_by_task) for side, blocks in self.blocks.items()
         ]
-        others = {shelf: Hosted.of(self.state.shelves.on(shelf).values()) for shelf in shelves}
+        runs_by_shelf = {
+            shelf: Hosted.of(self.state.shelves.on(shelf).values()) for shelf in shelves
+        }
         tasks = list[OperatorTask]()
         for number, hosted in enumerate(hosted_by_task):
-            theirs = {shelf: runs.at(hosted) for shelf, runs in others.items()}
-            spreads = (stored[number].runs, *theirs.values())
+            shelves_here = {shelf: runs.at(hosted) for shelf, runs in runs_by_shelf.items()}
+            spreads = (stored[number].runs, *shelves_here.values())
             files = {run.file for spines in spreads for spine in spines.values() for run in spine}
             tasks.append(
                 OperatorTask(
                     header=self.header(number, hosted, files),
                     arriving=tuple(side[number] for side in arriving),
                     stored=stored[number],
-                    shelves=theirs,
+                    shelves=shelves_here,
                     facts=facts or {},
                     memory_bytes=self.memory_bytes,
                 )

@@ -265,11 +265,11 @@ class Desk:
         named: Named | None,
         done: Sequence[Done],
     ) -> None:
-        asked = self.header.counted
-        if asked is None:
+        counted = self.header.counted
+        if counted is None:
             return
         stretches = [[sheet.stretch for sheet in held] for held in sheets]
-        counts = count_keys(team, stored, stretches, asked, done)
+        counts = count_keys(team, stored, stretches, counted, done)
         if named is not None:
             hashes, at = np.unique(counts.hashes, return_inverse=True)
             counts = counts._replace(backups=named(hashes)[at])

@@ -53,14 +53,14 @@ class HotKeys:
     def see(self, stored: Sequence[Needles], texts: Texts) -> None:
         """Take note of an instance; per side `stored` are the keys that it stored in the batch."""
         heads = list[Words]()
-        for some in stored:
-            counts = np.diff(some.starts)
+        for keys in stored:
+            counts = np.diff(keys.starts)
             top = _largest(counts)
-            heads.append(some.hashes[top[counts[top] * LEAST_PART >= some.starts[-1]]])
+            heads.append(keys.hashes[top[counts[top] * LEAST_PART >= keys.starts[-1]]])
         hashes = np.unique(np.concatenate(heads))
         rows = np.zeros((2, len(hashes)), np.int64)
-        for side, some in enumerate(stored):
-            rows[side] = rows_of_keys(some, hashes)
+        for side, keys in enumerate(stored):
+            rows[side] = rows_of_keys(keys, hashes)
         self._add(hashes, rows, texts)
 
     def see_team(self, stored: Sequence[Needles], texts: Texts) -> None:
@@ -87,8 +87,8 @@ class HotKeys:
         top = _largest(rows.sum(axis=0))
         hashes, rows = hashes[top], rows[:, top]
         self._hashes, at = np.unique(np.concatenate([self._hashes, hashes]), return_inverse=True)
-        both = np.concatenate([self._rows, rows], axis=1)
-        self._rows = np.stack([np.bincount(at, side).astype(np.int64) for side in both])
+        all_rows = np.concatenate([self._rows, rows], axis=1)
+        self._rows = np.stack([np.bincount(at, side).astype(np.int64) for side in all_rows])
         if self._named:
             self._name(hashes, texts)
 

@@ -32,16 +32,16 @@ def named_in(
     """What `levels` with predicates say of keys that the tuples of `runs` have; None: no level."""
     if not levels:
         return None
-    held = [list(some) for some in runs]
+    held = [list(spine) for spine in runs]
 
     def named(hashes: Words) -> Ints:
         most = np.zeros(len(hashes), np.int64)
         for places, side, columns, rows in tuples_of(keying, held, hashes):
-            taken = columns.select(keying.keys[side]).take(pa.array(rows))
+            keys = columns.select(keying.keys[side]).take(pa.array(rows))
             for level in levels:
                 assert level.predicate is not None
-                ours = places[_holds(level.predicate, keying, taken)]
-                most[ours] = np.maximum(most[ours], level.backups)
+                places_named = places[_holds(level.predicate, keying, keys)]
+                most[places_named] = np.maximum(most[places_named], level.backups)
         return most
 
     return named

@@ -194,8 +194,8 @@ class Recent:
         over = self._is_over(tuples.times)
         return Timed(tuples.columns.filter(pa.array(over)), tuples.words[over], tuples.times[over])
 
-    def _taken(self, spine: Sequence[OpenRun], rows: Sequence[Ints]) -> Timed:
-        chosen = list(zip(spine, rows, strict=True))
+    def _taken(self, spine: Sequence[OpenRun], rows_by_run: Sequence[Ints]) -> Timed:
+        chosen = list(zip(spine, rows_by_run, strict=True))
         columns = pa.concat_batches([run.columns.take(pa.array(rows)) for run, rows in chosen])
         words = np.concatenate([run.words[rows] for run, rows in chosen])
         return Timed(columns, words, self._shelf.times(Side.LEFT, columns))

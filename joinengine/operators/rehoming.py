@@ -67,8 +67,8 @@ class Rehoming:
         first[1:] = present.rows[1:] != present.rows[:-1]
         firsts = present.instances[first]
         # All tasks must name the same new homes, whichever holder's run they read.
-        wanted = self.new.homes(side, words, firsts)
-        rows, targets = wanted.rows, wanted.instances.astype(np.int64)
+        homes = self.new.homes(side, words, firsts)
+        rows, targets = homes.rows, homes.instances.astype(np.int64)
         n = max(old.instances, self.new.instances)
         has_it = np.isin(rows * n + targets, present.rows * n + present.instances.astype(np.int64))
         takes = np.where(has_it, targets == holder, firsts[rows] == holder)
@@ -158,9 +158,9 @@ def _take(
     moved = int((targets != run.instance).sum())
     keeper.moved(moved, run.live_bytes * moved // max(run.live, 1))
     for target in np.unique(targets).tolist():
-        ours = rows[targets == target]
-        columns = opened.columns.take(pa.array(live[ours]))
-        gathered.pieces[target].append(_Piece(words[ours], columns, run.settled_time))
+        target_rows = rows[targets == target]
+        columns = opened.columns.take(pa.array(live[target_rows]))
+        gathered.pieces[target].append(_Piece(words[target_rows], columns, run.settled_time))
         gathered.size += columns.nbytes
 
 

@@ -79,16 +79,16 @@ class Stored:
         every = spines.everywhere() if rehoming is not None or refill is not None else {}
         by_task = list[Stored]()
         for hosted in hosted_by_task:
-            ours = Moves(
+            moves_here = Moves(
                 tuple(pull for instance in hosted for pull in moves.get(instance, Moves()).pulls),
                 tuple(drop for instance in hosted for drop in moves.get(instance, Moves()).drops),
             )
             if rehoming is not None or (refill is not None and refill.instance in hosted):
                 runs = every
             else:
-                runs = spines.at([*hosted, *(pull.source for pull in ours.pulls)])
+                runs = spines.at([*hosted, *(pull.source for pull in moves_here.pulls)])
             by_task.append(
-                cls(runs, ours, rehoming, versions, refill, lost, router, missing, routers)
+                cls(runs, moves_here, rehoming, versions, refill, lost, router, missing, routers)
             )
         return by_task
 
@@ -119,7 +119,7 @@ class Hosted(NamedTuple):
             spines[run.instance].setdefault((run.instance, run.side), []).append(run)
         return cls(
             {
-                instance: {place: tuple(some) for place, some in sides.items()}
+                instance: {place: tuple(spine) for place, spine in sides.items()}
                 for instance, sides in spines.items()
             }
         )
@@ -188,14 +188,14 @@ class Spines:
         if not self._pulls:
             return []
         runs, newest = self._stored.runs, self._stored.versions[0]
-        own = {run.file for place in runs if place[0] in hosted for run in runs[place]}
-        sources = {(source, side) for (_, side), some in self._pulls.items() for source in some}
+        own_files = {run.file for place in runs if place[0] in hosted for run in runs[place]}
+        sources = {(source, side) for (_, side), pulls in self._pulls.items() for source in pulls}
         return [
             run
-            for (source, side), some in runs.items()
+            for (source, side), spine in runs.items()
             if (source, side.routed) in sources
-            for run in some
-            if run.version == newest and run.file not in own
+            for run in spine
+            if run.version == newest and run.file not in own_files
         ]
 
     def at(self, instance: int, side: Side) -> list[OpenRun]:
@@ -209,14 +209,18 @@ class Spines:
             return [self._rehomed.get((instance, side), []) for instance in team]
         spines = self._own_of(team, side)
         runs, newest = self._stored.runs, self._stored.versions[0]
-        asked = [
-            (instance, [run for run in runs.get((source, side), ()) if run.version == newest], some)
+        pulls = [
+            (
+                instance,
+                [run for run in runs.get((source, side), ()) if run.version == newest],
+                ranges,
+            )
             for instance in team
-            for source, some in sorted(self._pulls.get((instance, side.routed), {}).items())
+            for source, ranges in sorted(self._pulls.get((instance, side.routed), {}).items())
         ]
         refill = self._stored.refill
         with self._timed("move"):
-            for run in self._keeper.pull_all(asked):
+            for run in self._keeper.pull_all(pulls):
                 spines[run.run.instance].append(run)
             if refill is not None and refill.instance in spines:
                 spines[refill.instance] += self._refilled(refill, side)
@@ -246,17 +250,17 @@ class Spines:
         """The copies that the instance of a refill has lost, made anew from the homes' tuples."""
         router, newest = self._stored.router, self._stored.versions[0]
         assert router is not None
-        for (source, theirs), runs in sorted(self._stored.runs.items()):
-            if theirs is not side or source == refill.instance:
+        for (source, stored_side), runs in sorted(self._stored.runs.items()):
+            if stored_side is not side or source == refill.instance:
                 continue
 
             def backed(words: Words, source: int = source) -> NDArray[np.bool_]:
-                kept = router.homes(side.routed, words, np.zeros(len(words), np.uint16))
-                home = (kept.instances == source) & (kept.flags == STORE)
-                ours = (kept.instances == refill.instance) & (kept.flags == BACKUP)
+                copies = router.homes(side.routed, words, np.zeros(len(words), np.uint16))
+                home = (copies.instances == source) & (copies.flags == STORE)
+                backup = (copies.instances == refill.instance) & (copies.flags == BACKUP)
                 n = len(words)
                 at_home, at_backup = (
-                    np.bincount(kept.rows[homes], minlength=n) for homes in (home, ours)
+                    np.bincount(copies.rows[homes], minlength=n) for homes in (home, backup)
                 )
                 return (at_home > 0) & (at_backup > 0)
 

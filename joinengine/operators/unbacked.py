@@ -47,7 +47,7 @@ def _listed_alone(router: TableRouter, limits: Words, instance: int) -> Words:
     at_instance = (copies.instances == instance) & (copies.flags == STORE)
     backed = (copies.flags == BACKUP) & (words[copies.rows] < limits[copies.instances])
     counts = (
-        np.bincount(copies.rows[some], minlength=len(words)) for some in (at_instance, backed)
+        np.bincount(copies.rows[mask], minlength=len(words)) for mask in (at_instance, backed)
     )
     at_home, elsewhere = counts
     hashes: Words = router.listed[(at_home > 0) & (elsewhere == 0)]

@@ -152,15 +152,15 @@ def _known_names(before: Shelves, new: Iterable[str]) -> list[str]:
 
 
 def _layouts_change(before: Layouts, after: Layouts) -> dict[str, Any]:
-    known, pending = _by_part(before), after.pending
+    parts, pending = _by_part(before), after.pending
     pending_change = None
     if pending is not None and not isinstance(pending, Refill):
-        pending_change = _chosen_change(known, pending.before)
+        pending_change = _chosen_change(parts, pending.before)
     return {
-        "newest": _chosen_change(known, after.newest),
-        "asked": _chosen_change(known, after.asked),
+        "newest": _chosen_change(parts, after.newest),
+        "asked": _chosen_change(parts, after.asked),
         "version": after.version,
-        "older": [[v, _chosen_change(known, chosen)] for v, chosen in sorted(after.older.items())],
+        "older": [[v, _chosen_change(parts, chosen)] for v, chosen in sorted(after.older.items())],
         "sized_at": after.sized_at,
         "pending": pending_to_json(pending, pending_change),
         "history": files_to_json(after.history),
@@ -168,14 +168,16 @@ def _layouts_change(before: Layouts, after: Layouts) -> dict[str, Any]:
 
 
 def _layouts_changed(before: Layouts, plain: Mapping[str, Any]) -> Layouts:
-    known, then = _by_part(before), (plain["pending"] or {}).get("before")
+    parts, pending_change = _by_part(before), (plain["pending"] or {}).get("before")
     return Layouts(
-        newest=_chosen_changed(known, plain["newest"]),
-        asked=_chosen_changed(known, plain["asked"]),
+        newest=_chosen_changed(parts, plain["newest"]),
+        asked=_chosen_changed(parts, plain["asked"]),
         version=plain["version"],
-        older={version: _chosen_changed(known, change) for version, change in plain["older"]},
+        older={version: _chosen_changed(parts, change) for version, change in plain["older"]},
         sized_at=plain["sized_at"],
-        pending=pending_from_json(plain["pending"], then and _chosen_changed(known, then)),
+        pending=pending_from_json(
+            plain["pending"], pending_change and _chosen_changed(parts, pending_change)
+        ),
         history=files_from_json(plain["history"]),
     )
 
@@ -189,35 +191,35 @@ def _by_part(layouts: Layouts) -> dict[str, Chosen]:
     return parts | {f"older {version}": chosen for version, chosen in layouts.older.items()}
 
 
-def _chosen_change(known: Mapping[str, Chosen], chosen: Chosen) -> dict[str, Any]:
-    for part, other in known.items():
+def _chosen_change(parts: Mapping[str, Chosen], chosen: Chosen) -> dict[str, Any]:
+    for part, other in parts.items():
         if _alike(chosen, other):
             return {"same": part}
-    ours, theirs = chosen.layout, known["newest"].layout
-    if ours.base_function is None or theirs.base_function is None:
+    layout, before = chosen.layout, parts["newest"].layout
+    if layout.base_function is None or before.base_function is None:
         return chosen.to_json()
-    placed = ours.table.placements
-    new = _new(theirs.table.placements, placed)
+    placed = layout.table.placements
+    new = _new(before.table.placements, placed)
     return {
-        **replace(chosen, layout=ours.listing(RoutingTable())).to_json(),
+        **replace(chosen, layout=layout.listing(RoutingTable())).to_json(),
         "of": "newest",
-        "gone": [hash_ for hash_ in theirs.table.placements if hash_ not in placed],
+        "gone": [hash_ for hash_ in before.table.placements if hash_ not in placed],
         "table": routing_table.to_columns(RoutingTable(new)),
     }
 
 
-def _chosen_changed(known: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Chosen:
+def _chosen_changed(parts: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Chosen:
     if "same" in plain:
-        return known[plain["same"]]
+        return parts[plain["same"]]
     chosen = Chosen.from_json(plain)
     if "of" not in plain:
         return chosen
-    ours, theirs = chosen.layout, known[plain["of"]].layout
-    placed = dict(theirs.table.placements)
+    layout, before = chosen.layout, parts[plain["of"]].layout
+    placed = dict(before.table.placements)
     for hash_ in plain["gone"]:
         del placed[hash_]
     placed.update(routing_table.from_columns(plain["table"]).placements)
-    return replace(chosen, layout=ours.listing(RoutingTable(placed)))
+    return replace(chosen, layout=layout.listing(RoutingTable(placed)))
 
 
 def _alike(chosen: Chosen, other: Chosen) -> bool:

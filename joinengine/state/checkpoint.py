@@ -130,9 +130,9 @@ class Checkpoint:
 
     def mend(self) -> None:
         """Make folders that are missing: tools that copy leave out empty ones."""
-        there = set(self.storage.names())
+        names = set(self.storage.names())
         for name in _FOLDERS:
-            if name not in there:
+            if name not in names:
                 self.storage.at(name).make(self.granted)
 
 

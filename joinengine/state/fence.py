@@ -51,17 +51,17 @@ def thin(markers: Storage) -> None:
 def claim(checkpoint: Checkpoint) -> int:
     """The generation of a driver that starts now, greater than all before."""
     while True:
-        wanted = greatest(checkpoint.generations, 0) + 1
-        if claims(checkpoint, wanted):
-            return wanted
+        generation = greatest(checkpoint.generations, 0) + 1
+        if claims(checkpoint, generation):
+            return generation
 
 
-def claims(checkpoint: Checkpoint, wanted: int) -> bool:
-    """Whether a driver that starts now gets generation `wanted`; False: another one has it."""
-    who = json.dumps(checkpoint.world.process()).encode()
+def claims(checkpoint: Checkpoint, generation: int) -> bool:
+    """Whether a driver that starts now gets `generation`; False: another one has it."""
+    driver = json.dumps(checkpoint.world.process()).encode()
     # If the number was used before and its marker removed, a greater marker exists.
-    created = mark(checkpoint.generations, wanted, who)
-    if not created or greatest(checkpoint.generations, 0) != wanted:
+    created = mark(checkpoint.generations, generation, driver)
+    if not created or greatest(checkpoint.generations, 0) != generation:
         return False
     thin(checkpoint.generations)
     return True
@@ -70,10 +70,10 @@ def claims(checkpoint: Checkpoint, wanted: int) -> bool:
 def claimed_by(generations: Storage, generation: int) -> dict[str, object]:
     """The host and process of a driver, as it said at its start; empty: it is not known."""
     try:
-        who = json.loads(generations.get(f"{generation:08d}"))
+        driver = json.loads(generations.get(f"{generation:08d}"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return who if isinstance(who, dict) else {}
+    return driver if isinstance(driver, dict) else {}
 
 
 def check_markers(checkpoint: Checkpoint) -> None:
@@ -105,8 +105,8 @@ def check_generation(generations: Storage, generation: int) -> None:
     newest = greatest(generations, 0)
     if newest <= generation:
         return
-    who = claimed_by(generations, newest)
-    by = f"on {who.get('host')}, process {who.get('pid')}" if who else "no longer running"
+    driver = claimed_by(generations, newest)
+    by = f"on {driver.get('host')}, process {driver.get('pid')}" if driver else "no longer running"
     location = generations.folder.rsplit("/", 2)[0]
     raise taken_over(
         f"another driver ({by}) has taken over checkpoint {location}: it has generation {newest}, "

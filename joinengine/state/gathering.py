@@ -55,13 +55,13 @@ def sheets_of(spines: Sequence[Iterable[OpenRun]]) -> list[Sheet]:
     return [_sheet(version, runs_there) for (_, version, _), runs_there in layers.items()]
 
 
-def _sheet(version: int, some: Sequence[tuple[int, OpenRun]]) -> Sheet:
-    starts = np.array([run.start for _, run in some])
-    stops = starts + np.array([run.run.rows for _, run in some])
-    gone = [(run.start, run.gone) for _, run in some if run.gone is not None]
-    parts = Parts(np.array([seat for seat, _ in some]), starts, stops)
+def _sheet(version: int, runs: Sequence[tuple[int, OpenRun]]) -> Sheet:
+    starts = np.array([run.start for _, run in runs])
+    stops = starts + np.array([run.run.rows for _, run in runs])
+    gone = [(run.start, run.gone) for _, run in runs if run.gone is not None]
+    parts = Parts(np.array([seat for seat, _ in runs]), starts, stops)
     return Sheet(
-        version, some[0][1].page, parts, _united(gone), _span([run.run for _, run in some])
+        version, runs[0][1].page, parts, _united(gone), _span([run.run for _, run in runs])
     )
 
 
@@ -92,20 +92,20 @@ def gathered(
     rows[i][j]: those of inputs[i][j], in order.
     """
     pages = dict[int, Page]()
-    taken = defaultdict[int, list[Ints]](list)
+    rows_by_page = defaultdict[int, list[Ints]](list)
     numbers = defaultdict[int, list[int]](list)
     for number, (group, chosen) in enumerate(zip(inputs, rows, strict=True)):
         for run, run_rows in zip(group, chosen, strict=True):
             key = id(run.page)
             pages[key] = run.page
-            taken[key].append(run_rows + run.start if run.start else run_rows)
+            rows_by_page[key].append(run_rows + run.start if run.start else run_rows)
             numbers[key].append(number)
     words, columns, groups = list[Words](), list[pa.RecordBatch](), list[Ints]()
     for key, page in pages.items():
-        all_rows = np.concatenate(taken[key])
+        all_rows = np.concatenate(rows_by_page[key])
         words.append(page.words[all_rows])
         columns.append(page.columns.take(pa.array(all_rows)))
-        groups.append(np.repeat(numbers[key], [len(rows) for rows in taken[key]]))
+        groups.append(np.repeat(numbers[key], [len(of_run) for of_run in rows_by_page[key]]))
     return Page(np.concatenate(words), pa.concat_batches(columns)), np.concatenate(groups)
 
 

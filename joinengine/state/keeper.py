@@ -119,14 +119,14 @@ class Keeper:
         return self.pull_all([(instance, runs, ranges)])
 
     def pull_all(
-        self, asked: Iterable[tuple[int, Iterable[Run], Iterable[tuple[int, int]]]]
+        self, pulls: Iterable[tuple[int, Iterable[Run], Iterable[tuple[int, int]]]]
     ) -> list[OpenRun]:
         """The same for several (instance, runs, ranges), of one side, in ascending order.
 
         The new runs are sealed together, as far as they fit into memory.
         """
         sealed, waiting, rows = list[OpenRun](), list[_Pulled](), 0
-        for instance, runs, ranges in asked:
+        for instance, runs, ranges in pulls:
             for pulled in self._chosen(instance, runs, ranges):
                 if waiting and rows + len(pulled.rows) > MOVE_ROWS:
                     sealed += self._seal_pulled(waiting)
@@ -180,10 +180,10 @@ class Keeper:
         rows = rows_between(opened.words, lower, upper, opened.gone)
         rows = rows[chosen(opened.words[rows])]
         for start in range(0, len(rows), MOVE_ROWS):
-            some = rows[start : start + MOVE_ROWS]
-            columns = opened.columns.take(pa.array(some))
-            self._changes.recovered_rows += len(some)
-            yield self.seal(instance, run.side, opened.words[some], columns)
+            rows_copied = rows[start : start + MOVE_ROWS]
+            columns = opened.columns.take(pa.array(rows_copied))
+            self._changes.recovered_rows += len(rows_copied)
+            yield self.seal(instance, run.side, opened.words[rows_copied], columns)
 
     def seal(
         self,

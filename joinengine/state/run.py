@@ -132,9 +132,9 @@ class _MappedFile:
 
     def open(self, run: Run, wanted: pa.Schema | None) -> OpenRun:
         """One of its runs; `wanted`: as in `RunStore.open`, the same each time."""
-        known = self.opened.get(run.part)
-        if known is not None and known.run == run:
-            return known
+        opened_before = self.opened.get(run.part)
+        if opened_before is not None and opened_before.run == run:
+            return opened_before
         opened = OpenRun(run, *self.file.page(run.part, wanted))
         if run.exclusions:
             opened = opened._replace(gone=excluded_rows(opened.words, run.exclusions))

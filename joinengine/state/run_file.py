@@ -175,11 +175,11 @@ class RunFile:
         numbers = sorted({part // _PARTS for part in parts})
         if directory is None or numbers[-1] >= len(directory):
             return None
-        wanted = [directory[number] for number in numbers]
-        if size - sum(end - start for start, end, _ in wanted) < least:
+        ranges = [directory[number] for number in numbers]
+        if size - sum(end - start for start, end, _ in ranges) < least:
             return None
-        pages = storage.get_ranges(stored.name, [(start, end) for start, end, _ in wanted])
-        if [zlib.crc32(page) for page in pages] != [crc32 for _, _, crc32 in wanted]:
+        pages = storage.get_ranges(stored.name, [(start, end) for start, end, _ in ranges])
+        if [zlib.crc32(page) for page in pages] != [crc32 for _, _, crc32 in ranges]:
             return None
         return cls(RUN_FORMAT, dict(zip(numbers, pages, strict=True)))
 

@@ -92,9 +92,9 @@ class Merger:
         by_version = defaultdict[int, list[Run]](list)
         for run in spine:
             by_version[run.run.version].append(run.run)
-        for _, ours in sorted(by_version.items()):
-            if self._merge_rows > 0 and len(ours) > 1:
-                yield from plan_merges(ours, self._merge_rows, span)
+        for _, runs in sorted(by_version.items()):
+            if self._merge_rows > 0 and len(runs) > 1:
+                yield from plan_merges(runs, self._merge_rows, span)
 
     def _merge_parts(self, place: int, step: MergeStep, spine: _Spine, whole: list[_Copy]) -> int:
         """Merge what of a step is too much for one go, and put the rest into `whole`.
@@ -177,11 +177,11 @@ class Merger:
             columns, kept = reduced
             page, numbers = self._only(Page(page.words, columns), numbers[order], kept)
         sizes = np.bincount(numbers, minlength=len(copies))
-        some = np.flatnonzero(sizes).tolist()
-        instances = [copies[i].inputs[0].run.instance for i in some]
-        ends = np.concatenate([[0], np.cumsum(sizes[some])])
+        filled = np.flatnonzero(sizes).tolist()
+        instances = [copies[i].inputs[0].run.instance for i in filled]
+        ends = np.concatenate([[0], np.cumsum(sizes[filled])])
         pieces = self._sealer.seal(instances, ends, side, page, None, own_file=False)
-        for i, piece in zip(some, pieces, strict=True):
+        for i, piece in zip(filled, pieces, strict=True):
             inputs = copies[i].inputs
             settled = [run.run.settled_time for run in inputs if run.run.settled_time is not None]
             run = piece.run._replace(

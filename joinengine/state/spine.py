@@ -96,7 +96,7 @@ def _in_progress(spine: Sequence[Run]) -> list[tuple[int, tuple[Run, ...]]]:
             started[run.into].append(run)
     return sorted(
         ((group, tuple(runs)) for group, runs in started.items()),
-        key=lambda item: sum(run.live for run in item[1]),
+        key=lambda merge: sum(run.live for run in merge[1]),
     )
 
 

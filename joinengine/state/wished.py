@@ -25,6 +25,6 @@ class Relayout:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Relayout:
         """The inverse of `to_json`."""
-        known = plain["choice"]
-        choice = known and LAYOUTS[known["name"]](**known["settings"])
+        fields = plain["choice"]
+        choice = fields and LAYOUTS[fields["name"]](**fields["settings"])
         return cls(choice, plain["instances"])

@@ -81,19 +81,19 @@ class Door:
     def _let_in(self) -> None:
         while True:
             try:
-                there, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:  # it is closed
                 return
-            there.settimeout(_SAY_S)
+            connection.settimeout(_SAY_S)
             caller = None
             with suppress(OSError, EOFError, ValueError):
-                make_lively(there)
-                caller = admitted(there, self.secret)
+                make_lively(connection)
+                caller = admitted(connection, self.secret)
             if caller is None:
-                there.close()
+                connection.close()
                 continue
-            there.settimeout(None)
-            self._inside.put(Resident(there, caller))
+            connection.settimeout(None)
+            self._inside.put(Resident(connection, caller))
             if self._is_closed:
                 self._send_away()
 

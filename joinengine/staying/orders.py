@@ -39,9 +39,9 @@ def serve(driver: socket.socket, loaded: Callable[[bytes], Function]) -> None:
         try:
             if code:
                 functions[name] = loaded(code)
-            if (made := functions[name](*order)) is None:
+            if (reply := functions[name](*order)) is None:
                 continue
-            answer = _DONE, made
+            answer = _DONE, reply
         except Exception:
             answer = _FAILED, traceback.format_exc().encode()
         send(driver, *answer)
@@ -66,7 +66,7 @@ def answers(
     any. Raises Failed if an order fails, and EOFError or OSError if a task is lost.
     """
     replies, failed = dict[int, bytes](), None
-    waiting, made = _by_place(residents, places), cache(code)
+    waiting, code_once = _by_place(residents, places), cache(code)
     with selectors.DefaultSelector() as busy:
 
         def next_one(task: Resident) -> None:
@@ -74,7 +74,7 @@ def answers(
             if not queue:
                 return
             number = queue.popleft()
-            give(task, name, made, orders[number])
+            give(task, name, code_once, orders[number])
             busy.register(task.there, selectors.EVENT_READ, (task, number))
 
         for resident in residents:
@@ -97,8 +97,8 @@ def _by_place(
     residents: Sequence[Resident], places: Sequence[str | None]
 ) -> dict[str | None, deque[int]]:
     """Place -> the numbers of its orders."""
-    there = {resident.who.location for resident in residents}
+    locations = {resident.who.location for resident in residents}
     numbers = defaultdict[str | None, deque[int]](deque)
     for number, place in enumerate(places):
-        numbers[place if place in there else None].append(number)
+        numbers[place if place in locations else None].append(number)
     return numbers

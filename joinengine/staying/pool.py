@@ -247,7 +247,7 @@ class Pool:
             task = self._door.next(end_s - time.monotonic())
             if task is None:
                 return
-            if any(known.who.number == task.who.number for known in self._tasks):
+            if any(resident.who.number == task.who.number for resident in self._tasks):
                 task.there.close()  # a second copy
             else:
                 self._tasks.append(task)

@@ -59,12 +59,12 @@ def introduce(driver: socket.socket, secret: Secret, caller: Caller) -> bool:
     return True
 
 
-def admitted(there: socket.socket, secret: Secret) -> Caller | None:
+def admitted(connection: socket.socket, secret: Secret) -> Caller | None:
     """Who calls; None: a stranger."""
-    if not hmac.compare_digest(exactly(there, _SECRET_BYTES), secret.of_task):
+    if not hmac.compare_digest(exactly(connection, _SECRET_BYTES), secret.of_task):
         return None
-    there.sendall(secret.of_driver)
-    number, pid, location = received(there)
+    connection.sendall(secret.of_driver)
+    number, pid, location = received(connection)
     return Caller(int(number), int(pid), location.decode() or None)
 
 
@@ -104,37 +104,37 @@ def connected(address: Address, within_s: float) -> socket.socket:
     return connection
 
 
-def make_lively(there: socket.socket) -> None:
+def make_lively(connection: socket.socket) -> None:
     """Have a connection between machines send at once, and notice that the other one is gone."""
-    if there.family == getattr(socket, "AF_UNIX", None):
+    if connection.family == getattr(socket, "AF_UNIX", None):
         return
-    there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (_KEEP_ALIVE | {"TCP_USER_TIMEOUT": _TAKEN_NOTE_MS}).items():
         if hasattr(socket, name):
-            there.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def send(there: socket.socket, *parts: bytes) -> None:
+def send(connection: socket.socket, *parts: bytes) -> None:
     """Send a message. Raises OSError."""
     lengths = [len(parts), *map(len, parts)]
-    there.sendall(b"".join([*map(_LENGTH.pack, lengths), *parts]))
+    connection.sendall(b"".join([*map(_LENGTH.pack, lengths), *parts]))
 
 
-def received(there: socket.socket) -> list[bytes]:
+def received(connection: socket.socket) -> list[bytes]:
     """The parts of the next message. Raises EOFError if there is none, and OSError."""
-    (count,) = _LENGTH.unpack(exactly(there, _LENGTH.size))
-    lengths = struct.unpack(f"!{count}Q", exactly(there, count * _LENGTH.size))
-    return [bytes(exactly(there, length)) for length in lengths]
+    (count,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
+    lengths = struct.unpack(f"!{count}Q", exactly(connection, count * _LENGTH.size))
+    return [bytes(exactly(connection, length)) for length in lengths]
 
 
-def exactly(there: socket.socket, size: int) -> bytearray:
+def exactly(connection: socket.socket, size: int) -> bytearray:
     """The next `size` bytes. Raises EOFError if there are fewer, and OSError."""
     content = bytearray(size)
     view, have = memoryview(content), 0
     while have < size:
-        got = there.recv_into(view[have:])
-        if not got:
+        n_bytes = connection.recv_into(view[have:])
+        if not n_bytes:
             raise EOFError
-        have += got
+        have += n_bytes
     return content

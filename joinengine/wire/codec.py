@@ -213,8 +213,8 @@ def _run_rows(plain: list[Any]) -> Iterable[Run]:
         for row in rows.tolist():
             values[place][row] = None
     ranges: list[tuple[tuple[int, int], ...]] = [()] * len(values[0])
-    for row, some in cut:
-        ranges[row] = tuple((lower, upper) for lower, upper in some)
+    for row, exclusions in cut:
+        ranges[row] = tuple((lower, upper) for lower, upper in exclusions)
     values.insert(_EXCLUSIONS, ranges)
     files, parts, sides, *facts = values
     files, sides = [names[number] for number in files], [_SIDES[number] for number in sides]

@@ -228,7 +228,7 @@ def worst_capped(capped: Iterable[CappedKey]) -> list[CappedKey]:
     """The keys of which most pairs are left out, each once, the worst first."""
     by_hash = dict[int, CappedKey]()
     for key in capped:
-        known = by_hash.get(key.hash_, CappedKey(key.hash_, 0, 0, None))
-        made, left_out = known.made + key.made, known.left_out + key.left_out
-        by_hash[key.hash_] = CappedKey(key.hash_, made, left_out, key.text or known.text)
+        total = by_hash.get(key.hash_, CappedKey(key.hash_, 0, 0, None))
+        made, left_out = total.made + key.made, total.left_out + key.left_out
+        by_hash[key.hash_] = CappedKey(key.hash_, made, left_out, key.text or total.text)
     return nlargest(MOST_CAPPED, by_hash.values(), key=lambda key: (key.left_out, key.hash_))

@@ -78,8 +78,8 @@ class AggregateSpec:
         """The columns with which a tuple travels."""
         if not self.stage.is_first:
             return self.schemas[0]
-        needed = {*self.grouping.groups, *self.grouping.columns, *self.times(side)}
-        return pa.schema([field for field in self.schemas[0] if field.name in needed])
+        names = {*self.grouping.groups, *self.grouping.columns, *self.times(side)}
+        return pa.schema([field for field in self.schemas[0] if field.name in names])
 
     def first_lines(self, source: str, choice: LayoutChoice, when: str) -> list[str]:
         """The lines of `explain` for a stage that gets the tuples of `source`."""
@@ -106,9 +106,9 @@ class AggregateSpec:
     def _in_words(self) -> str:
         """What is computed, by which groups, in which windows; for people."""
         panes, groups = self.grouping.panes, ", ".join(self.grouping.groups)
-        made = dict.fromkeys(_NOUNS[aggregate.function] for aggregate in self.grouping.shown)
+        nouns = dict.fromkeys(_NOUNS[aggregate.function] for aggregate in self.grouping.shown)
         stretches = str(panes)
         if isinstance(panes, Panes) and panes.slide_us == panes.size_us:
             stretches = f"windows of {describe(panes.size_us)}"
         by = f" by {groups}" if groups else ""
-        return f"{' and '.join(made)}{by}, in {stretches}"
+        return f"{' and '.join(nouns)}{by}, in {stretches}"

@@ -178,10 +178,10 @@ class AsOfShelf(Shelf):
         heads[1:] = (groups[1:] != groups[:-1]) | (owners[1:] != owners[:-1])
         ends = np.append(np.flatnonzero(heads)[1:], len(old)) - 1
         newest = old[np.repeat(ends, np.diff(np.append(np.flatnonzero(heads), len(old))))]
-        some = np.flatnonzero(old != newest)
+        outdone = np.flatnonzero(old != newest)
         for name in self.spec.keys(side):  # others may share the hash
             column = page.columns.column(name)
-            some = some[equal_at(column, old[some], column, newest[some])]
+            outdone = outdone[equal_at(column, old[outdone], column, newest[outdone])]
         kept = np.ones(len(times), bool)
-        kept[old[some]] = False
-        return (page.columns, kept) if len(some) else None
+        kept[old[outdone]] = False
+        return (page.columns, kept) if len(outdone) else None

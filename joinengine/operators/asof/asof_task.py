@@ -118,14 +118,14 @@ class _Worker:
             with desk.timed("exchange"):
                 arrived = [self._arrived(instance, side, report) for side in PAIR]
             left, right = arrived
-            kept = self._stored(instance, Side.RIGHT, right)
+            stored = self._stored(instance, Side.RIGHT, right)
             if self._spec.waits:
                 lefts = self._settle_waiting(instance, lefts, rights, report)
                 lefts += self._stored(instance, Side.LEFT, left)
             elif left is not None:
-                first = [] if self._spec.table is None else kept
-                self._settle_all(left, [*rights, *first], report)
-            rights += kept
+                table_runs = [] if self._spec.table is None else stored
+                self._settle_all(left, [*rights, *table_runs], report)
+            rights += stored
             with desk.timed("merge"):
                 rights = self._keeper.merge(rights)
             with desk.timed("count"):
@@ -147,9 +147,9 @@ class _Worker:
         if side is Side.LEFT and self._spec.how is JoinType.LEFT:
             matchless = self._spec.keying.unusable(side, columns)
             if matchless is not None:
-                mine = matchless[order]
-                self._show(tuples.columns.filter(pa.array(mine)), None)
-                tuples = tuples.take(np.flatnonzero(~mine))
+                shown = matchless[order]
+                self._show(tuples.columns.filter(pa.array(shown)), None)
+                tuples = tuples.take(np.flatnonzero(~shown))
         stays = side is Side.RIGHT or self._spec.waits
         report.stored[side] += len(tuples.words) if stays else 0
         return tuples if len(tuples.words) else None
@@ -189,11 +189,11 @@ class _Worker:
         """Settle left tuples, not too many at a time; those that wait on."""
         waiting = list[_Waiting]()
         for start in range(0, len(tuples.words), SETTLED):
-            some = _Waiting(
+            part = _Waiting(
                 tuples.words[start : start + SETTLED], tuples.columns.slice(start, SETTLED)
             )
-            settled = self._settle(some, rights, report)
-            waiting.append(some.take(np.flatnonzero(~settled)))
+            settled = self._settle(part, rights, report)
+            waiting.append(part.take(np.flatnonzero(~settled)))
         return waiting
 
     def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], report: InstanceReport) -> Bools:
@@ -283,32 +283,34 @@ class _Worker:
 
         If the nearest by hash has another key, those of the same key alone are looked at.
         """
-        some = np.flatnonzero(chosen != NONE)
-        columns = self._columns_of(met, runs, chosen[some])
-        wrong = some[~self._same(tuples.columns, some, columns, np.arange(len(some)))]
+        matched = np.flatnonzero(chosen != NONE)
+        columns = self._columns_of(met, runs, chosen[matched])
+        wrong = matched[~self._same(tuples.columns, matched, columns, np.arange(len(matched)))]
         if not len(wrong):
             return chosen, columns
         for row in wrong.tolist():
-            ours = np.flatnonzero(met.moments.groups == left.groups[row])
-            theirs = self._columns_of(met, runs, ours)
-            rows = np.full(len(ours), row)
-            ours = ours[self._same(tuples.columns, rows, theirs, np.arange(len(ours)))]
-            (at,), (distance,) = self._nearest(left.only(np.array([row])), met.only(ours))
-            chosen[row], apart[row] = (NONE if at == NONE else ours[at]), distance
+            same_hash = np.flatnonzero(met.moments.groups == left.groups[row])
+            theirs = self._columns_of(met, runs, same_hash)
+            rows = np.full(len(same_hash), row)
+            same_hash = same_hash[
+                self._same(tuples.columns, rows, theirs, np.arange(len(same_hash)))
+            ]
+            (at,), (distance,) = self._nearest(left.only(np.array([row])), met.only(same_hash))
+            chosen[row], apart[row] = (NONE if at == NONE else same_hash[at]), distance
         return chosen, self._columns_of(met, runs, chosen[chosen != NONE])
 
     def _same(self, left: pa.RecordBatch, rows: Ints, right: pa.RecordBatch, others: Ints) -> Bools:
         """(n,) whether the keys of left and right rows are equal."""
         same = np.ones(len(rows), bool)
-        for ours, theirs in zip(*self._spec.keying.keys, strict=True):
-            same &= equal_at(left.column(ours), rows, right.column(theirs), others)
+        for left_name, right_name in zip(*self._spec.keying.keys, strict=True):
+            same &= equal_at(left.column(left_name), rows, right.column(right_name), others)
         return same
 
     def _columns_of(self, met: _Rights, runs: Sequence[OpenRun], chosen: Ints) -> pa.RecordBatch:
         """The columns of some of the right tuples that were found, in this order."""
-        which = met.runs[chosen]
-        order = np.argsort(which, kind="stable")
-        bounds = np.searchsorted(which[order], np.arange(len(runs) + 1))
+        run_numbers = met.runs[chosen]
+        order = np.argsort(run_numbers, kind="stable")
+        bounds = np.searchsorted(run_numbers[order], np.arange(len(runs) + 1))
         taken = [
             run.columns.take(pa.array(met.rows[chosen[order[lower:upper]]]))
             for run, lower, upper in zip(runs, bounds[:-1], bounds[1:], strict=True)
@@ -345,7 +347,7 @@ class _Worker:
 def _apart(rows: Ints, left: Ints, right: Ints, *, later: bool) -> Words:
     """(n,) how far left tuples are from right ones, which they come `later` than; NONE: ENDLESS."""
     gaps = np.full(len(rows), ENDLESS)
-    some = np.flatnonzero(rows != NONE)
-    ends = right[rows[some]], left[some]
-    gaps[some] = distances(*(ends if later else ends[::-1]))
+    matched = np.flatnonzero(rows != NONE)
+    ends = right[rows[matched]], left[matched]
+    gaps[matched] = distances(*(ends if later else ends[::-1]))
     return gaps

@@ -180,9 +180,9 @@ class Prober:
         order = Timeline.of(ranks, times).order
         first, last = window.partners(slot.side.other, times[order])
         begin, lengths = slot.timeline.between(ranks[order], first, last)
-        some = np.flatnonzero(lengths)
-        order = order[some]
-        return Met(needle[order], stored[order], slot.in_time, begin[some], lengths[some])
+        met = np.flatnonzero(lengths)
+        order = order[met]
+        return Met(needle[order], stored[order], slot.in_time, begin[met], lengths[met])
 
     def _meet_dense(
         self, slot: Slot, sheet: Sheet, meeting: Met, unsettled: Unsettled, limit: int
@@ -228,8 +228,8 @@ class Prober:
         blocks, others = blocks_of(meeting.needle, meeting.begin, meeting.lengths)
         if others.all():
             return meeting
-        theirs = Line(spec.predicate, slot.side.other, sheet.page.columns, meeting.stored)
-        grid = Grid.of(spec.predicate, theirs.asked, meeting.met.asked)
+        line = Line(spec.predicate, slot.side.other, sheet.page.columns, meeting.stored)
+        grid = Grid.of(spec.predicate, line.asked, meeting.met.asked)
         if grid is None:
             return meeting
         known = unsettled._replace(predicate=False)
@@ -274,17 +274,17 @@ class Prober:
         firsts = bounds[seats]
         earliest, latest = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
         reached = zip(seats.tolist(), earliest.tolist(), latest.tolist(), strict=True)
-        for seat, *mine in reached:
-            near[seat] = [run for run in state[seat] if not self._is_apart(side, mine, run.run)]
+        for seat, *span in reached:
+            near[seat] = [run for run in state[seat] if not self._is_apart(side, span, run.run)]
         return near
 
-    def _is_apart(self, side: Side, mine: Sequence[int], run: Run) -> bool:
+    def _is_apart(self, side: Side, span: Sequence[int], run: Run) -> bool:
         """Whether no tuple of the run can be close enough in time to those between two times."""
         window = self._spec.window
         if window is None or run.min_time is None or run.max_time is None:
             return False
-        theirs = run.min_time, run.max_time
-        left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
+        run_span = run.min_time, run.max_time
+        left, right = (span, run_span) if side is Side.LEFT else (run_span, span)
         lower, upper = window.lower_us, window.upper_us
         early = lower is not None and right[1] - left[0] < lower
         return early or (upper is not None and right[0] - left[1] > upper)

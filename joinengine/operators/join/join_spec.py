@@ -124,12 +124,12 @@ class JoinSpec:
 
     def _asked(self, side: Side) -> set[str]:
         """The columns that decide whether a tuple matches."""
-        asked = {*self.keys(side), *self.times(side)}
+        names = {*self.keys(side), *self.times(side)}
         if self.distance is not None:
-            asked.add(self.distance.column(side))
+            names.add(self.distance.column(side))
         if self.predicate is not None:
-            asked |= {name for owner, name in self.predicate.columns if owner is side}
-        return asked | {*filter(None, [self.change_of(side)])}
+            names |= {name for owner, name in self.predicate.columns if owner is side}
+        return names | {*filter(None, [self.change_of(side)])}
 
     def cancel_by(self, side: Side) -> tuple[str, ...]:
         """The columns in which changes that cancel are equal; none: no changes cancel.
@@ -150,8 +150,8 @@ class JoinSpec:
         ]
         # Beside all columns of the side, so that the name is the same wherever some are left out.
         number = name_beside(self.schemas[side].names, ID)
-        own = [pa.field(number, pa.uint64())] if side in self.watched else []
-        return pa.schema([*fields, *own])
+        ids = [pa.field(number, pa.uint64())] if side in self.watched else []
+        return pa.schema([*fields, *ids])
 
     @cached_property
     def output_schema(self) -> pa.Schema:

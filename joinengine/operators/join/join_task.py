@@ -72,7 +72,7 @@ def _arriving(task: OperatorTask) -> int:
     # slice for it.
     hosted = np.array(task.header.hosted)
     hosted_there = [(b, hosted[hosted + 1 < len(b)]) for b in bounds]
-    return sum(int((b[ours + 1] - b[ours]).sum()) for b, ours in hosted_there)
+    return sum(int((b[instances + 1] - b[instances]).sum()) for b, instances in hosted_there)
 
 
 @dataclass(slots=True)
@@ -138,9 +138,9 @@ class _Worker:
                 for arrived, last in self._arrivals.at(team, side):
                     # The second side meets this batch's tuples of the first; those met none of it.
                     second = side is self._sides[1]
-                    theirs = kept[side.other]
+                    opposite = kept[side.other]
                     with self._timed("probe"):
-                        self._probe(side, arrived, theirs, fresh=second)
+                        self._probe(side, arrived, opposite, fresh=second)
                     with self._timed("store"):
                         self._store(team, side, arrived, kept[side], reports, own_file=not last)
             first = self._task.header.batch % len(team)
@@ -160,8 +160,8 @@ class _Worker:
                 self._count_keys(team, [kept[side].homed for side in PAIR], after)
             counts = self._prober.counts.T.tolist()
             for seat, (instance, report) in enumerate(zip(team, reports, strict=True)):
-                report.probed, report.candidates, made = counts[seat]
-                report.results += made
+                report.probed, report.candidates, n_results = counts[seat]
+                report.results += n_results
                 report.probe_copies = sum(report.received) - sum(report.stored)
                 report.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
 
@@ -283,9 +283,12 @@ def _joined_seats(parts: Sequence[tuple[Words, Seats]]) -> tuple[Words, Seats]:
     """The same with seats: sorted by seat and word."""
     if len(parts) == 1:
         return parts[0]
-    words = np.concatenate([np.empty(0, np.uint64), *(some for some, _ in parts)])
+    words = np.concatenate([np.empty(0, np.uint64), *(piece for piece, _ in parts)])
     seats = np.concatenate(
-        [np.empty(0, np.uint16), *(some for _, some in parts if some is not None)]
+        [
+            np.empty(0, np.uint16),
+            *(piece_seats for _, piece_seats in parts if piece_seats is not None),
+        ]
     )
     order = seated_order(words, seats)
     return words[order], seats[order]

@@ -158,12 +158,12 @@ class Matcher:
         marks, times = unsettled.marks and self._marker is not None, None
         if self._spec.window is not None and (marks or isinstance(self._spec.window, Sliding)):
             times = self._times(pairs)
-        for some, windows in self._windows(times, len(pairs.rows)):
-            chosen = pairs if some is None else pairs.only(some)
+        for places, windows in self._windows(times, len(pairs.rows)):
+            chosen = pairs if places is None else pairs.only(places)
             if marks:
                 times_chosen = times
-                if times is not None and some is not None:
-                    times_chosen = {side: instants[some] for side, instants in times.items()}
+                if times is not None and places is not None:
+                    times_chosen = {side: instants[places] for side, instants in times.items()}
                 self._marked(chosen, times_chosen, windows)
             if self._spec.makes_pairs:
                 with self._timed("result"):
@@ -192,18 +192,18 @@ class Matcher:
         yield from expand_pairs(np.arange(n), first, counts, PAIRS)
 
     def _columns(self, pairs: Pairs, windows: Ints | None) -> list[pa.Array]:
-        columns, chosen = pairs.columns, {side: pa.array(some) for side, some in pairs.at.items()}
-        made = list[pa.Array]()
+        columns, chosen = pairs.columns, {side: pa.array(rows) for side, rows in pairs.at.items()}
+        arrays = list[pa.Array]()
         for column, field in zip(self._spec.output, self._schema, strict=True):
             if column.side is None and column.column == CHANGE:
-                made.append(self._change(pairs))
+                arrays.append(self._change(pairs))
             elif column.side is None:
                 assert windows is not None
-                made.append(self._edge(column, windows).cast(field.type))
+                arrays.append(self._edge(column, windows).cast(field.type))
             else:
-                taken = columns[column.side].column(column.column).take(chosen[column.side])
-                made.append(taken if taken.type == field.type else taken.cast(field.type))
-        return made
+                array = columns[column.side].column(column.column).take(chosen[column.side])
+                arrays.append(array if array.type == field.type else array.cast(field.type))
+        return arrays
 
     def _change(self, pairs: Pairs) -> pa.Array:
         """How many of each pair come, or go if it is below 0."""
@@ -231,16 +231,16 @@ class Matcher:
         """Per key column (n,) whether both tuples of each pair have the same value."""
         side, other = pairs.side, pairs.side.other
         columns, at = pairs.columns, pairs.at
-        for mine, theirs in zip(self._spec.keys(side), self._spec.keys(other), strict=True):
-            column, other_column = columns[side].column(mine), columns[other].column(theirs)
+        for name, other_name in zip(self._spec.keys(side), self._spec.keys(other), strict=True):
+            column, other_column = columns[side].column(name), columns[other].column(other_name)
             yield equal_at(column, at[side], other_column, at[other])
 
     def _times(self, pairs: Pairs) -> dict[Side, Ints]:
         """The times of both tuples of each pair."""
         assert pairs.arrived.times is not None
-        theirs = latest_time(pairs.stored, self._spec.times(pairs.side.other))
-        mine = pairs.arrived.times[pairs.rows]
-        return {pairs.side: mine, pairs.side.other: theirs[pairs.stored_rows]}
+        stored_times = latest_time(pairs.stored, self._spec.times(pairs.side.other))
+        arrived_times = pairs.arrived.times[pairs.rows]
+        return {pairs.side: arrived_times, pairs.side.other: stored_times[pairs.stored_rows]}
 
 
 def _in_band(distance: Distance, pairs: Pairs) -> Bools:

@@ -115,8 +115,8 @@ class Slot:
     @cached_property
     def dense_rows(self) -> tuple[Ints, Ints]:
         """The arrived rows of the dense needles, and the needle of each."""
-        some = self.dense[self.needle_of]
-        return self.rows[some], self.needle_of[some]
+        is_dense = self.dense[self.needle_of]
+        return self.rows[is_dense], self.needle_of[is_dense]
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -142,8 +142,8 @@ class Slot:
 
     def pairs(self, sheet: Sheet, rows: Rows, stored: Rows, groups: Ints | None = None) -> Pairs:
         """Arrived rows and stored ones, pair by pair; `groups`: of the tally, if it wants them."""
-        theirs = sheet.page.columns
-        return Pairs(self.side, self.arrived, rows, theirs, stored, self.cells, self.tally, groups)
+        columns = sheet.page.columns
+        return Pairs(self.side, self.arrived, rows, columns, stored, self.cells, self.tally, groups)
 
     @cached_property
     def shares_keys(self) -> bool:
@@ -158,10 +158,10 @@ class Slot:
     def _equal(self, side: Side, tuples: SortedTuples | Page, rows: Ints, needle: Ints) -> bool:
         """Whether rows of `side` have the keys that the first arrived tuples of needles have."""
         firsts = self.rows[self.needles.starts[needle]]
-        ours, theirs = self.spec.keys(self.side), self.spec.keys(side)
+        arrived_names, names = self.spec.keys(self.side), self.spec.keys(side)
         return all(
             equal_at(tuples.columns.column(b), rows, self.arrived.columns.column(a), firsts).all()
-            for a, b in zip(ours, theirs, strict=True)
+            for a, b in zip(arrived_names, names, strict=True)
         )
 
 

@@ -109,7 +109,7 @@ class Arrivals:
                 yield arrived, number == len(packs)
 
     def _inherited(
-        self, instance: int, side: Side, own: Sequence[pa.RecordBatch]
+        self, instance: int, side: Side, own_pieces: Sequence[pa.RecordBatch]
     ) -> list[pa.RecordBatch]:
         """What would have arrived if tuples had been routed after the loss.
 
@@ -118,14 +118,17 @@ class Arrivals:
         """
         stored = self._task.stored
         if instance in stored.lost:
-            return [_flagged(piece, np.minimum(_flags(piece) & KEPT, 1) * BACKUP) for piece in own]
-        pieces = [_flagged(piece, self._promoted(instance, side, piece)) for piece in own]
+            return [
+                _flagged(piece, np.minimum(_flags(piece) & KEPT, 1) * BACKUP)
+                for piece in own_pieces
+            ]
+        pieces = [_flagged(piece, self._promoted(instance, side, piece)) for piece in own_pieces]
         for lost in stored.lost:
             for piece in self._readers[side].slices(lost):
                 flags = self._probes_of(instance, side, piece)
-                mine = flags > 0
-                if mine.any():
-                    pieces.append(_flagged(piece, flags).filter(pa.array(mine)))
+                probing = flags > 0
+                if probing.any():
+                    pieces.append(_flagged(piece, flags).filter(pa.array(probing)))
         return pieces
 
     def _promoted(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
@@ -142,7 +145,7 @@ class Arrivals:
         words, flags, columns = Tuples.of([piece])
         keying = self._spec.keying
         several = None if keying.is_plain else keying.probed(side, columns)
-        kept = np.zeros_like(flags)
+        probes = np.zeros_like(flags)
         for version, router in enumerate(self._task.stored.routers):
             for number in range(keying.probes if router is not None else 0):
                 assert router is not None
@@ -151,9 +154,9 @@ class Arrivals:
                     probed = first_word(several[number].hashes >> np.uint64(U_BITS))
                 slot = version * keying.probes + number
                 flag = flags & flags.dtype.type(probe_flag(slot))
-                mine = _homes(router, side, probed) == instance
-                kept |= np.where(mine, flag, 0).astype(flags.dtype)
-        return kept
+                is_home = _homes(router, side, probed) == instance
+                probes |= np.where(is_home, flag, 0).astype(flags.dtype)
+        return probes
 
     def _sorted(self, team: Sequence[int], side: Side, pieces: Sequence[Piece]) -> SortedTuples:
         """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
@@ -161,7 +164,9 @@ class Arrivals:
             tuples = Tuples.of([piece for piece, _ in pieces])
             seats = None
             if len(team) > 1:
-                seats = np.concatenate([some for _, some in pieces if some is not None])
+                seats = np.concatenate(
+                    [piece_seats for _, piece_seats in pieces if piece_seats is not None]
+                )
         if self._watchers is not None and side in self._spec.watched:
             tuples, seats = self._joining(team, side, tuples, seats)
         order = seated_order(tuples.words, seats)

@@ -77,8 +77,11 @@ class WatchShelf(Shelf):
             return pa.schema([(CLOSES, pa.int64())])
         fields = list(self.spec.carried_schema(side))[:-1]
         names = [field.name for field in fields]
-        own = [(name_beside(names, ENTRY), pa.uint64()), (name_beside(names, CLOSES), pa.int64())]
-        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in own)])
+        entry_fields = [
+            (name_beside(names, ENTRY), pa.uint64()),
+            (name_beside(names, CLOSES), pa.int64()),
+        ]
+        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in entry_fields)])
 
     @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
@@ -147,8 +150,8 @@ class Marker:
             order = np.argsort(watchers, kind="stable")
             bounds = np.searchsorted(watchers[order], np.arange(self._watchers + 1))
             for watcher in np.flatnonzero(np.diff(bounds)).tolist():
-                some = order[bounds[watcher] : bounds[watcher + 1]]
-                keeper.seal(watcher, side, numbers[some], _mark_columns(closes[some]))
+                rows = order[bounds[watcher] : bounds[watcher + 1]]
+                keeper.seal(watcher, side, numbers[rows], _mark_columns(closes[rows]))
 
 
 class Watchers:
@@ -256,7 +259,7 @@ class Watchers:
         limit = word_of_time(self._closing)
         if not limit:
             return list(pending)
-        left = list[OpenRun]()
+        spine = list[OpenRun]()
         upper = np.array([limit % (1 << 64)], np.uint64)
 
         def first_to_close(rest: OpenRun) -> int:
@@ -266,13 +269,13 @@ class Watchers:
             due = rows_between(run.words, np.zeros(1, np.uint64), upper, run.gone)
             for start in range(0, len(due), ENTRIES):
                 columns = run.columns.take(pa.array(due[start : start + ENTRIES]))
-                entry = columns.column(columns.num_columns - 2)
-                numbers = fixed_width(entry, np.dtype(np.uint64))
+                column = columns.column(columns.num_columns - 2)
+                numbers = fixed_width(column, np.dtype(np.uint64))
                 alone = ~_among(numbers, seen)
                 if alone.any():
                     self._emit(side, columns.filter(pa.array(alone)), results)
-            left.append(self._pending.cut(run, [(0, limit)], first_to_close))
-        return [run for run in left if run.run.live]
+            spine.append(self._pending.cut(run, [(0, limit)], first_to_close))
+        return [run for run in spine if run.run.live]
 
     def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Forget the runs whose entries are all closed; the other runs."""

@@ -49,12 +49,12 @@ def with_multiway(
         if operator.index not in apart and (alone := _as_chain(operator, choice)):
             chains[operator.index] = _longest(alone, chains)
     used = {join for chain in chains.values() for join in chain.joins[:-1]}
-    made = {
+    longest = {
         number: chain
         for number, chain in chains.items()
         if number not in used and len(chain.streams) >= LEAST
     }
-    return _renumbered(query, choices, made) if made else Planned(query, tuple(choices))
+    return _renumbered(query, choices, longest) if longest else Planned(query, tuple(choices))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
         late = window.idle_after_us, window.ahead_us
         times, delays = [name for (name,) in window.times], window.delays_us
     facts = operator.inputs, operator.schemas, operator.filters, (on.left, on.right), times, delays
-    streams = tuple(_Stream(*each) for each in zip(*facts, strict=True))
+    streams = tuple(_Stream(*side_facts) for side_facts in zip(*facts, strict=True))
     keys = Multiway(tuple(stream.keys for stream in streams))
     if streams[0].key_types != streams[1].key_types or not choice.serving(keys).meets_all:
         return None
@@ -235,15 +235,15 @@ def _multiway(chain: _Chain, index: int) -> MultiwayJoin:
 
 
 def _renumbered(
-    query: QuerySpec, choices: Sequence[LayoutChoice], made: Mapping[int, _Chain]
+    query: QuerySpec, choices: Sequence[LayoutChoice], chains: Mapping[int, _Chain]
 ) -> Planned:
     """The query with the operators of some chains in place of their joins, numbered anew."""
-    gone = {join for chain in made.values() for join in chain.joins[:-1]}
+    gone = {join for chain in chains.values() for join in chain.joins[:-1]}
     kept = [operator for operator in query.operators if operator.index not in gone]
     numbers = {operator.index: number for number, operator in enumerate(kept)}
     operators, unsized = list[Operator](), set[int]()
     for old, number in numbers.items():
-        chain = made.get(old)
+        chain = chains.get(old)
         operator = query.operators[old] if chain is None else _multiway(chain, number)
         inputs = tuple(
             FromOperator(numbers[source.operator]) if isinstance(source, FromOperator) else source
@@ -254,7 +254,7 @@ def _renumbered(
             unsized.add(number)
     served = [
         choices[operator.index]
-        if operator.index not in made
+        if operator.index not in chains
         else choices[operator.index].serving(operators[numbers[operator.index]].condition)
         for operator in kept
     ]

@@ -64,7 +64,7 @@ class _Worker:
         self._spec = spec
         self._desk = desk
         self._shelf = MultiwayShelf(spec)
-        self._readers = [desk.reader(some) for some in task.blocks]
+        self._readers = [desk.reader(side_blocks) for side_blocks in task.blocks]
         version = task.stored.versions[0]
         self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
         self._spines = spines_of(task, self._keeper, self._shelf, desk)
@@ -84,13 +84,13 @@ class _Worker:
                 with desk.timed("store"):
                     held[side].append(self._keeper.seal(instance, side, *tuples))
             with desk.timed("merge"):
-                kept = [self._keeper.merge(some) for some in held.values()]
+                spines = [self._keeper.merge(runs) for runs in held.values()]
             with desk.timed("count"):
                 words = [[] if tuples is None else [tuples.words] for tuples in arrived.values()]
-                texts = texts_in(self._spec.keying, kept)
+                texts = texts_in(self._spec.keying, spines)
                 stored = _as_pair(words)
                 of_pair = [np.sort(np.concatenate([np.empty(0, np.uint64), *s])) for s in stored]
-                desk.count_keys(instance, of_pair, _as_pair(kept), texts, done=done)
+                desk.count_keys(instance, of_pair, _as_pair(spines), texts, done=done)
 
     def _arrived(self, instance: int, side: Side, report: InstanceReport) -> _Arrived | None:
         """The tuples that came to one side; None: none."""
@@ -122,15 +122,17 @@ class _Worker:
             }
             meeting = np.flatnonzero(np.all([hits.counts > 0 for hits in met.values()], axis=0))
             met = {other: hits.only(meeting) for other, hits in met.items()}
-        for some in _portions(np.sum([hits.counts for hits in met.values()], axis=0)):
-            keys = meeting[some]
+        for portion in _portions(np.sum([hits.counts for hits in met.values()], axis=0)):
+            keys = meeting[portion]
             with self._desk.timed("probe"):
-                ours = self._of_keys(side, arrived, needles, keys)
+                tuples = self._of_keys(side, arrived, needles, keys)
                 stored = {
-                    other: gathered(self._spec, other, hits, some, self._between(side, ours, other))
+                    other: gathered(
+                        self._spec, other, hits, portion, self._between(side, tuples, other)
+                    )
                     for other, hits in met.items()
                 }
-            for combining in apart(self._spec, side, ours, stored, len(keys)):
+            for combining in apart(self._spec, side, tuples, stored, len(keys)):
                 self._show(side, combining)
                 candidates[keys] += combining.candidates
                 results[keys] += combining.results
@@ -145,11 +147,11 @@ class _Worker:
         of_key = np.repeat(np.arange(len(keys)), counts)
         return Tuples(of_key, columns, self._shelf.times(side, columns))
 
-    def _between(self, side: Side, ours: Tuples, other: Side) -> tuple[int, int] | None:
+    def _between(self, side: Side, tuples: Tuples, other: Side) -> tuple[int, int] | None:
         """The times at which tuples of `other` may be near to arrived ones; None: any."""
-        if ours.times is None or self._spec.nearness is None:
+        if tuples.times is None or self._spec.nearness is None:
             return None
-        return self._spec.nearness.between(side, ours.times, other)
+        return self._spec.nearness.between(side, tuples.times, other)
 
     def _show(self, side: Side, combining: Combining) -> None:
         """Results: the columns of each combination."""

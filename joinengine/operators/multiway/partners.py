@@ -122,8 +122,8 @@ def apart(
         heads = arrived.columns.select(spec.keys(side)).take(pa.array(firsts))
         same = _has_key(arrived, spec.keys(side), heads)
         meeting = {
-            other: some.only(_has_key(some, spec.keys(other), heads))
-            for other, some in stored.items()
+            other: tuples.only(_has_key(tuples, spec.keys(other), heads))
+            for other, tuples in stored.items()
         }
         yield Combining(spec, {side: arrived.only(same), **meeting}, n_keys)
         arrived = arrived.only(~same)
@@ -214,8 +214,8 @@ class Combining:
         if nearness is None:
             return places.starts[of_key], places.starts[of_key + 1]
         times = dict[Side, Ints]()
-        for other, some in rows.items():
+        for other, stream_rows in rows.items():
             of_other = self.tuples[other].times
             assert of_other is not None
-            times[other] = of_other[some]
+            times[other] = of_other[stream_rows]
         return places.between(of_key, *nearness.near(times, side))
