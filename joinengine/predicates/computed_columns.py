@@ -8,7 +8,7 @@ from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import quoted
 from joinengine.predicates.dialect import Translation, evaluated_type, parsed
-from joinengine.predicates.engine import engine
+from joinengine.predicates.engine import over
 
 
 def compile_column(
@@ -26,7 +26,7 @@ def compile_column(
     if sql == "SELECT c0":
         kind = schema.field(reading.columns[0][1]).type
         return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
-    kind = _plain(_values(f"{sql} from pairs", zone, reading.empty()).type)
+    kind = _plain(_values(f"{sql} from pairs", text, zone, reading.empty()).type)
     if kind is None:
         raise InvalidRequest(
             f"{what}: {quoted(text)} has type {kind_found}, which cannot be a column; cast it to "
@@ -41,17 +41,13 @@ def computed(column: Computed, batch: pa.RecordBatch) -> pa.Array:
     arrays = arrays or [pa.nulls(batch.num_rows, pa.int8())]
     arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
     names = [f"c{number}" for number in range(len(arrays))]
-    values = _values(column.sql, column.zone, pa.table(arrays, names=names)).cast(column.kind)
-    return values.combine_chunks()
+    table = pa.table(arrays, names=names)
+    return _values(column.sql, column.text, column.zone, table).cast(column.kind).combine_chunks()
 
 
-def _values(sql: str, zone: str, table: pa.Table) -> pa.ChunkedArray:
-    database = engine(zone)
-    database.register("pairs", table)
-    try:
+def _values(sql: str, text: str, zone: str, table: pa.Table) -> pa.ChunkedArray:
+    with over("pairs", table, text, zone) as database:
         return database.sql(sql).to_arrow_table().column(0)
-    finally:
-        database.unregister("pairs")
 
 
 def _plain(kind: pa.DataType) -> pa.DataType | None:

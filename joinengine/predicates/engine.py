@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import atexit
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import duckdb
 
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.texts import in_a_line, quoted
 
 #: Characters of a text that `repeat` makes.
 MOST_REPEATED = 1_000_000
@@ -117,6 +121,25 @@ def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
         ) from None
     for name, macro in FORMS.items():
         opened.execute(f"create macro {form(name)}{macro}")
+
+
+@contextmanager
+def over(name: str, table: Any, text: str, zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The connection of a time zone, which has `table` under a name for the time being.
+
+    Raises JoinEngineError if `text`, what the user has written, fails for some row of it.
+    """
+    database = engine(zone)
+    database.register(name, table)
+    try:
+        yield database
+    except duckdb.Error as error:
+        raise JoinEngineError(
+            f"{quoted(text)} fails for a row: {in_a_line(error)}; use try_cast, or leave such rows "
+            "out by a filter of the stream"
+        ) from None
+    finally:
+        database.unregister(name)
 
 
 def _close(opened: duckdb.DuckDBPyConnection) -> None:

@@ -21,7 +21,7 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.predicates import plain
 from joinengine.predicates.dialect import evaluated_type
-from joinengine.predicates.engine import engine
+from joinengine.predicates.engine import over
 
 
 def holds(
@@ -96,9 +96,8 @@ def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_
     is_true = plain.evaluated(predicate, arrays)
     if is_true is not None:
         return is_true
-    database = engine(predicate.zone)
-    database.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
-    # A relation, as `sql` makes one, is bound twice.
-    (answer,) = database.execute(predicate.sql).fetchnumpy().values()
-    database.unregister("pairs")
+    pairs = pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))])
+    with over("pairs", pairs, predicate.text, predicate.zone) as database:
+        # A relation, as `sql` makes one, is bound twice.
+        (answer,) = database.execute(predicate.sql).fetchnumpy().values()
     return np.asarray(np.ma.filled(answer, False), bool)

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from joinengine import InvalidRequest
+from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import Side
+from joinengine.predicates.computed_columns import compile_column, computed
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import passes
 
@@ -94,3 +96,17 @@ def test_fields_of_structs_that_are_null():
     ]
     inner = compile_predicate("geo.in.`x y` is null", one, "w")
     assert passes(inner, batch).tolist() == [False, True, True]
+
+
+def test_an_overflow_is_told_with_the_text_that_the_user_has_written():
+    """And what comes after it finds the evaluator as it was."""
+    schema, nothing = pa.schema([("n", pa.int64())]), pa.schema([])
+    rows = pa.record_batch([[1, (1 << 63) - 1]], schema=schema)
+    told = "'n \\+ n > 5' fails for a row: Out of Range Error: .*; use try_cast, or leave such rows"
+    with pytest.raises(JoinEngineError, match=told):
+        passes(compile_predicate("n + n > 5", (schema, nothing), "where"), rows)
+    with pytest.raises(JoinEngineError, match="'n \\+ n' fails for a row: Out of Range Error"):
+        computed(compile_column("double", "n + n", schema), rows)
+    assert passes(compile_predicate("n - 1 > 5", (schema, nothing), "where"), rows).tolist() == [
+        *(False, True)
+    ]
