@@ -33,11 +33,11 @@ def timed(count: Callable[[], int]) -> Run:
 
 def beside(ways: Mapping[str, Callable[[], Run]], rows: int, *, about: str = "") -> None:
     """Print of each way the median of seconds, rows per second of all streams, and results."""
-    found: dict[str, list[Run]] = {name: [] for name in ways}
+    by_way: dict[str, list[Run]] = {name: [] for name in ways}
     for _ in range(1 + REPEATS):
         for name, run in ways.items():
-            found[name].append(run())
-    for name, runs in found.items():
+            by_way[name].append(run())
+    for name, runs in by_way.items():
         spent = median(seconds for seconds, _ in runs[1:])
         rate = f"{rows / spent:14,.0f} rows/s"
         print(f"{about}{name:28}{spent:8.2f} s{rate}{runs[-1][1]:12,}", flush=True)

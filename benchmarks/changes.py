@@ -58,9 +58,9 @@ def ours(spark, folder, sizes, layout, *, changes):
         parquet_stream(spark, str(folder / name), rows_per_interval=rows // 10, order="name")
         for name, rows in sizes.items()
     ]
-    told = {"changes": "_change"} if changes else {"select": ["o_id", "o_value", "c_value"]}
+    options = {"changes": "_change"} if changes else {"select": ["o_id", "o_value", "c_value"]}
     on = equi("o_key", "c_key")
-    return by_clock.ours(StreamJoin(*sides, on=on, layout=layout, instances=8, **told))
+    return by_clock.ours(StreamJoin(*sides, on=on, layout=layout, instances=8, **options))
 
 
 def by_duckdb(folder):

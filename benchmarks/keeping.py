@@ -19,10 +19,10 @@ def commit(root: Path = ROOT) -> str:
     words = "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=-changed"
     command = ["git", "-C", str(root), *words]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:  # a tree without git
         return "unknown"
-    return found.stdout.strip() or "unknown"
+    return done.stdout.strip() or "unknown"
 
 
 def folder(out: Path, name: str) -> Path:
@@ -31,9 +31,9 @@ def folder(out: Path, name: str) -> Path:
     What was begun yesterday on this commit goes on in its folder.
     """
     there = sorted(out.glob(f"????-??-??-{name}"))
-    found = there[-1] if there else out / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    place = there[-1] if there else out / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def append(path: Path, line: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ def ours(spark, folder, rows, layout):
 def by_spark(spark, folder, *, rocksdb=False):
     """Seconds, and sessions, of Spark's streaming aggregation."""
     spark.conf.set(_PROVIDER, _ROCKSDB) if rocksdb else spark.conf.unset(_PROVIDER)
-    found = []
+    counts = []
     frame = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     clicks = frame.option("maxFilesPerTrigger", 1).parquet(str(folder))
     counted = grouped(clicks.withWatermark("ts", "1 minute"))
@@ -70,9 +70,9 @@ def by_spark(spark, folder, *, rocksdb=False):
         with tempfile.TemporaryDirectory() as checkpoint:
             writer = counted.writeStream.outputMode("append")
             writer = writer.option("checkpointLocation", checkpoint)
-            writer = writer.foreachBatch(lambda batch, _: found.append(batch.count()))
+            writer = writer.foreachBatch(lambda batch, _: counts.append(batch.count()))
             writer.trigger(availableNow=True).start().awaitTermination()
-        return sum(found)
+        return sum(counts)
 
     return by_clock.timed(count)
 

@@ -45,8 +45,8 @@ console = Console(soft_wrap=True)
 @click.option("--rows", default=None, type=int, help="Only cells whose batches have so many rows.")
 def main(out: Path, repeat: int, rows: int | None) -> None:
     """Run the cells; write the table and the JSON lines."""
-    here = folder(out, commit())
-    path = here / "cells.jsonl"
+    place = folder(out, commit())
+    path = place / "cells.jsonl"
     known = {line["cell"]: line for line in lines(path)}
     cells = [cell for cell in sample() if rows in (None, cell.rows)]
     for cell in cells:
@@ -54,14 +54,14 @@ def main(out: Path, repeat: int, rows: int | None) -> None:
             known[str(cell)] = measured(cell, repeat)
             append(path, known[str(cell)])
         console.print(_line(known[str(cell)]))
-    found = [known[str(cell)] for cell in cells]
-    table = _table(found)
-    for line in _verdict(found):
+    outcomes = [known[str(cell)] for cell in cells]
+    table = _table(outcomes)
+    for line in _verdict(outcomes):
         console.print(line)
-    with (here / "cells.txt").open("w") as file:
+    with (place / "cells.txt").open("w") as file:
         printed = Console(file=file, width=200)
         printed.print(table)
-        for line in _verdict(found):
+        for line in _verdict(outcomes):
             printed.print(line)
 
 
@@ -117,10 +117,10 @@ def _run(
 
 def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:
     """(B, N) seconds of each instance in each batch; a matrix may have fewer instances."""
-    found = np.zeros((len(records), instances))
-    for row, record in zip(found, records, strict=True):
+    busy_s = np.zeros((len(records), instances))
+    for row, record in zip(busy_s, records, strict=True):
         row[: len(record.joins[-1].work.busy_s)] = record.joins[-1].work.busy_s
-    return found
+    return busy_s
 
 
 def _least(runs: Sequence[Floats]) -> float:
@@ -134,40 +134,42 @@ def _plans(records: Sequence[BatchRecord]) -> list[str]:
     return [f"batch {batch}: {reason}" for batch, reason in reasons if reason is not None]
 
 
-def _line(one: dict[str, Any]) -> str:
-    least = one["seconds"]
+def _line(outcome: dict[str, Any]) -> str:
+    least = outcome["seconds"]
     return (
-        f"{one['cell']}: auto {least[AUTO]:.3f} s, best {one['best']} {least[one['best']]:.3f} s, "
-        f"hash {least['hash']:.3f} s, ratio {one['ratio']:.2f}"
+        f"{outcome['cell']}: auto {least[AUTO]:.3f} s, "
+        f"best {outcome['best']} {least[outcome['best']]:.3f} s, "
+        f"hash {least['hash']:.3f} s, ratio {outcome['ratio']:.2f}"
     )
 
 
-def _table(found: Sequence[dict[str, Any]]) -> Table:
+def _table(outcomes: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=None, header_style="bold")
     for title in ("cell", AUTO, *SINGLE, "best", "ratio"):
         table.add_column(title, no_wrap=True)
-    for one in sorted(found, key=lambda one: -one["ratio"]):
-        seconds = [f"{one['seconds'][name]:.3f}" for name in (AUTO, *SINGLE)]
-        table.add_row(one["cell"], *seconds, one["best"], f"{one['ratio']:.2f}")
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome["ratio"]):
+        seconds = [f"{outcome['seconds'][name]:.3f}" for name in (AUTO, *SINGLE)]
+        table.add_row(outcome["cell"], *seconds, outcome["best"], f"{outcome['ratio']:.2f}")
     return table
 
 
-def _verdict(found: Sequence[dict[str, Any]]) -> list[str]:
-    ratios = np.array([one["ratio"] for one in found])
-    total = {n: sum(one["seconds"][n] for one in found) for n in (AUTO, *SINGLE)}
+def _verdict(outcomes: Sequence[dict[str, Any]]) -> list[str]:
+    ratios = np.array([outcome["ratio"] for outcome in outcomes])
+    total = {n: sum(outcome["seconds"][n] for outcome in outcomes) for n in (AUTO, *SINGLE)}
     lines = [
         f"auto: at most {MOST} times the best single layout in {(ratios <= MOST).sum()} of "
         f"{len(ratios)} cells, within {NEAR - 1:.0%} of it or better in {(ratios <= NEAR).sum()}; "
         f"median {np.median(ratios):.2f}, worst {ratios.max():.2f}",
         "all cells, seconds: " + ", ".join(f"{n} {s:.2f}" for n, s in total.items()),
     ]
-    even = [one for one in found if one["zipf"] == 0]
+    even = [outcome for outcome in outcomes if outcome["zipf"] == 0]
     if even:
-        whole = [one["whole_s"][AUTO] / one["whole_s"]["hash"] for one in even]
+        whole = [outcome["whole_s"][AUTO] / outcome["whole_s"]["hash"] for outcome in even]
         lines.append(f"even streams: all tasks and the driver {np.median(whole):.2f} times hash")
-    short = (one for one in found if one["ratio"] > MOST)
+    short = (outcome for outcome in outcomes if outcome["ratio"] > MOST)
     return lines + [
-        f"short: {one['cell']}: {one['ratio']:.2f}; {one['plans'] or 'no plan'}" for one in short
+        f"short: {outcome['cell']}: {outcome['ratio']:.2f}; {outcome['plans'] or 'no plan'}"
+        for outcome in short
     ]
 
 

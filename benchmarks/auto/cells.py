@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 def sample() -> list[Cell]:
     """The cells that are run, in their order."""
-    every = [Cell(*one) for one in product(STREAMS, SKEWS, WINDOWS, INSTANCES, BATCHES)]
+    every = [Cell(*settings) for settings in product(STREAMS, SKEWS, WINDOWS, INSTANCES, BATCHES)]
     some = [cell for cell in every if pairs(cell) <= MOST_PAIRS]
     rows = np.random.default_rng(SEED).choice(len(some), SAMPLE, replace=False)
     return [some[row] for row in sorted(rows.tolist())]

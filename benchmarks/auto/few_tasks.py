@@ -45,8 +45,8 @@ def main(layouts: str, repeat: int) -> None:
             least[name] = np.minimum(least.get(name, np.inf), seconds)
         for name in names:
             pairs = zip(least[name], least[name] / least[BASELINE], strict=True)
-            told = [text for s, ratio in pairs for text in (f"{s:.2f}", f"{ratio:.2f}")]
-            table.add_row(f"{stream.zipf:g}, {stream.window:g}", name, *told, str(divided[name]))
+            texts = [text for s, ratio in pairs for text in (f"{s:.2f}", f"{ratio:.2f}")]
+            table.add_row(f"{stream.zipf:g}, {stream.window:g}", name, *texts, str(divided[name]))
     Console(width=120).print(table)
 
 

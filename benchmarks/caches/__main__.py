@@ -106,8 +106,8 @@ def _run(
     finally:
         if not near:
             anywhere.stop()
-    found: list[dict[str, Any]] = query.metrics().to_pylist()
-    return found[_FIRST:]
+    batches: list[dict[str, Any]] = query.metrics().to_pylist()
+    return batches[_FIRST:]
 
 
 def _executor(application: str) -> int:
@@ -115,17 +115,17 @@ def _executor(application: str) -> int:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            if application in command and any(_EXECUTOR in one for one in command):
+            if application in command and any(_EXECUTOR in argument for argument in command):
                 return int(process.name)
     raise RuntimeError("there is no executor")
 
 
 def _words(batches: list[dict[str, Any]]) -> str:
     files, wanted, size, whole = (
-        sum(one[name] for one in batches)
+        sum(batch[name] for batch in batches)
         for name in ("fetched_files", "run_files", "fetched_bytes", "run_file_bytes")
     )
-    seconds = [one["elapsed_s"] for one in batches]
+    seconds = [batch["elapsed_s"] for batch in batches]
     taken, most = median(seconds), max(seconds)
     return (
         f"hit rate {1 - files / wanted:.1%} of {wanted} files, {1 - size / whole:.1%} of "

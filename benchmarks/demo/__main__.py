@@ -70,8 +70,8 @@ def _peer(name: str, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"{name} failed:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found | {"name": _PEERS[name], "files": SPARK_FILES}
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures | {"name": _PEERS[name], "files": SPARK_FILES}
 
 
 def _compared(out: Path, instances: int) -> list[dict[str, Any]]:
@@ -88,8 +88,8 @@ def _compared(out: Path, instances: int) -> list[dict[str, Any]]:
     command += ["--figure", str(out / "loads.png")]  # demo.png is the picture of all
     if subprocess.run(command, check=False).returncode:
         raise click.ClickException("joinengine compare failed; its message is above")
-    found: list[dict[str, Any]] = json.loads((out / "demo.json").read_text())["runs"]
-    return found
+    runs: list[dict[str, Any]] = json.loads((out / "demo.json").read_text())["runs"]
+    return runs
 
 
 def _where() -> str:
@@ -116,7 +116,7 @@ def _check_answers(reports: list[dict[str, Any]], folder: Path) -> None:
     """Fail if a run has other results than DuckDB, by their checksums."""
     console.print("comparing joinengine's results with DuckDB's")
     tables = {name: ds.dataset(folder / name).to_table() for name in ("views", "purchases")}
-    schema = pa.schema([one for table in tables.values() for one in table.schema])
+    schema = pa.schema([field for table in tables.values() for field in table.schema])
     expected = oracle_checksum(schema, Oracle(answer(), tables=tables))
     for report in reports:
         if report["result_checksum"] != expected:

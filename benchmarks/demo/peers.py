@@ -82,8 +82,8 @@ def _stream(spark: Any, folder: Path, count: int) -> Any:
 def main() -> None:
     """Run one of them, and print what it took."""
     name, folder, files = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    found = spark_join(folder, files, name)
-    print(json.dumps(found), flush=True)
+    figures = spark_join(folder, files, name)
+    print(json.dumps(figures), flush=True)
     os._exit(0)  # the JVM takes seconds to end
 
 

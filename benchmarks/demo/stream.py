@@ -31,9 +31,9 @@ _BEGIN_US = 1_700_000_000_000_000
 
 def record(folder: Path) -> None:
     """Write both streams, unless they are there."""
-    told = folder / "stream.json"
+    description = folder / "stream.json"
     wanted = {"rows": FILE_ROWS, "hot": PART, "products": PRODUCTS, "files": FILES}
-    if told.exists() and json.loads(told.read_text()) == wanted:
+    if description.exists() and json.loads(description.read_text()) == wanted:
         return
     for side, (name, rows) in enumerate(FILE_ROWS.items()):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def record(folder: Path) -> None:
             rng = np.random.default_rng([5, side, number])
             pq.write_table(_table(name[0], rows, number, rng), path, row_group_size=rows // 4)
             os.utime(path, (1_700_000_000 + number,) * 2)  # streams read files in this order
-    told.write_text(json.dumps(wanted))
+    description.write_text(json.dumps(wanted))
 
 
 def _table(letter: str, rows: int, number: int, rng: np.random.Generator) -> pa.Table:

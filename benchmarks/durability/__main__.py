@@ -42,11 +42,11 @@ def main(scales: tuple[float, ...], ways: tuple[str, ...]) -> None:
     with s3_server(LATENCY_S) as values, tempfile.TemporaryDirectory() as folder:
         for scale in scales:
             for way in ways:
-                found = _run(scale, way, values, Path(folder, f"{scale}-{way}.json"))
-                batches = found["batches"]
-                usual = [one["elapsed_s"] for one in batches[2:KILLED]]
+                outcome = _run(scale, way, values, Path(folder, f"{scale}-{way}.json"))
+                batches = outcome["batches"]
+                usual = [batch["elapsed_s"] for batch in batches[2:KILLED]]
                 killed = batches[KILLED]
-                held = sum(one["input_rows"] for one in batches[:KILLED])
+                held = sum(batch["input_rows"] for batch in batches[:KILLED])
                 figures = (
                     *(scale, way, f"{held:,}", f"{statistics.median(usual):.2f}"),
                     *(f"{killed['recovery_s']:.2f}", killed["fetched_files"]),
@@ -68,10 +68,10 @@ def _run(scale: float, way: str, values: dict[str, str], report: Path) -> dict:
     )
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
-    found = json.loads(report.read_text())
-    if found["valid"] is not True:
+    outcome = json.loads(report.read_text())
+    if outcome["valid"] is not True:
         sys.exit(f"{way}, scale {scale}: wrong results")
-    return found
+    return outcome
 
 
 if __name__ == "__main__":

@@ -49,7 +49,9 @@ def main(rows: str, batches: int, rounds: int, mb: str) -> None:
     console.print(table)
     table = Table("MB a task", *_CHAINS, box=None, title="ms of a chain of two joins, of bytes")
     for size in map(float, mb.split(",")):
-        table.add_row(f"{size:g}", *(f"{1e3 * one:.0f}" for one in _chains(spark, size, rounds)))
+        table.add_row(
+            f"{size:g}", *(f"{1e3 * seconds:.0f}" for seconds in _chains(spark, size, rounds))
+        )
     console.print(table)
     spark.stop()
 

@@ -56,9 +56,9 @@ class Folder:
 
     def _entry(self, number):
         path = self._path(number)
-        found = os.stat(path)
-        told = {"file": str(path), "size": found.st_size, "modified_ns": found.st_mtime_ns}
-        return told | {"rows": [3]}
+        status = os.stat(path)
+        entry = {"file": str(path), "size": status.st_size, "modified_ns": status.st_mtime_ns}
+        return entry | {"rows": [3]}
 
     def log(self):
         """The log, of which nothing is read."""
@@ -66,9 +66,9 @@ class Folder:
 
     def opened(self):
         """A feed over both, after its first look."""
-        found = FolderFeed(str(self.place), 1_000_000, self.log())
-        found.discover()
-        return found
+        folder_feed = FolderFeed(str(self.place), 1_000_000, self.log())
+        folder_feed.discover()
+        return folder_feed
 
     def put(self):
         """A new file."""
@@ -82,17 +82,17 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture
 def feed(folder):
-    found = folder.opened()
-    yield found
-    found.close()
+    folder_feed = folder.opened()
+    yield folder_feed
+    folder_feed.close()
 
 
 def test_start(benchmark, folder):
     """The log is read, and the folder is looked at whole."""
     before = psutil.Process().memory_info().rss
-    found = benchmark.pedantic(folder.opened, rounds=3)
+    folder_feed = benchmark.pedantic(folder.opened, rounds=3)
     benchmark.extra_info["memory_mb"] = (psutil.Process().memory_info().rss - before) >> 20
-    assert found.end() >= folder.size
+    assert folder_feed.end() >= folder.size
 
 
 def test_look_without_news(benchmark, feed):

@@ -39,18 +39,20 @@ console = Console(soft_wrap=True, width=120)
 def main(out: Path, base: str, rounds: int, minutes: float) -> None:
     """Measure both versions; fail if this tree is slower."""
     against = _git("rev-parse", "--short=7", f"{base or base_of()}^{{commit}}")
-    here = folder(out, commit())
+    place = folder(out, commit())
     console.print(
         f"gate: {commit()} beside {against}; at most {rounds} rounds, {minutes:g} minutes"
     )
     with _checked_out(against) as tree:
-        found = _measured({"base": tree, "now": ROOT}, here / "gate.jsonl", rounds, minutes * 60)
-    told = verdicts(found)
-    with (here / "gate.txt").open("w") as file:
+        by_version = _measured(
+            {"base": tree, "now": ROOT}, place / "gate.jsonl", rounds, minutes * 60
+        )
+    comparisons = verdicts(by_version)
+    with (place / "gate.txt").open("w") as file:
         for printed in (console, Console(file=file, width=120)):
-            printed.print(_table(told, against, len(found["now"])))
-    console.print(f"figures: {here / 'gate.jsonl'}, table: {here / 'gate.txt'}")
-    slower = [one.measure for one in told if one.is_slower]
+            printed.print(_table(comparisons, against, len(by_version["now"])))
+    console.print(f"figures: {place / 'gate.jsonl'}, table: {place / 'gate.txt'}")
+    slower = [comparison.measure for comparison in comparisons if comparison.is_slower]
     if slower:
         raise click.ClickException(
             f"slower than {against} by more than {LIMIT - 1:.0%} and the noise: {', '.join(slower)}"
@@ -60,20 +62,23 @@ def main(out: Path, base: str, rounds: int, minutes: float) -> None:
 def base_of() -> str:
     """The commit to compare with, unless one is named."""
     head = _git("rev-parse", "HEAD")
-    found = _git("merge-base", "HEAD", MAIN)
-    return f"{head}~1" if found == head else found
+    fork = _git("merge-base", "HEAD", MAIN)
+    return f"{head}~1" if fork == head else fork
 
 
-def verdicts(found: Rounds) -> list[Compared]:
+def verdicts(by_version: Rounds) -> list[Compared]:
     """Of each measure that both versions have; raises ClickException for too few rounds."""
-    if len(found["now"]) < FEWEST:
+    if len(by_version["now"]) < FEWEST:
         raise click.ClickException(
-            f"{len(found['now'])} rounds of each version were over in time, and a verdict needs "
-            f"{FEWEST}; give --minutes more"
+            f"{len(by_version['now'])} rounds of each version were over in time, "
+            f"and a verdict needs {FEWEST}; give --minutes more"
         )
-    both = [name for name in found["now"][0] if name in found["base"][0]]
+    both = [name for name in by_version["now"][0] if name in by_version["base"][0]]
     return [
-        compared(name, *([one[name] for one in found[version]] for version in ("base", "now")))
+        compared(
+            name,
+            *([seconds[name] for seconds in by_version[version]] for version in ("base", "now")),
+        )
         for name in both
     ]
 
@@ -82,7 +87,7 @@ def _measured(trees: Mapping[str, Path], path: Path, rounds: int, most_s: float)
     """The rounds of each version; the file has a line for each as soon as it is known."""
     path.unlink(missing_ok=True)
     append(path, {"made_by": made_by()})
-    found: dict[str, list[dict[str, float]]] = {version: [] for version in trees}
+    by_version: dict[str, list[dict[str, float]]] = {version: [] for version in trees}
     begin, longest_s = time.monotonic(), 0.0
     for number in range(rounds):
         start = time.monotonic()
@@ -90,12 +95,12 @@ def _measured(trees: Mapping[str, Path], path: Path, rounds: int, most_s: float)
             break
         for version in list(trees)[:: -1 if number % 2 else 1]:
             seconds = _seconds(trees[version])
-            found[version].append(seconds)
-            told = {"round": number, "version": version, "commit": commit(trees[version])}
-            append(path, told | {"seconds": seconds})
+            by_version[version].append(seconds)
+            line = {"round": number, "version": version, "commit": commit(trees[version])}
+            append(path, line | {"seconds": seconds})
         longest_s = max(longest_s, time.monotonic() - start)
         console.print(f"gate: round {number + 1} took {time.monotonic() - start:.0f} s")
-    return found
+    return by_version
 
 
 def _seconds(tree: Path) -> dict[str, float]:
@@ -112,10 +117,10 @@ def _seconds(tree: Path) -> dict[str, float]:
         )
     if done.returncode:
         raise click.ClickException(f"{tree} cannot be measured:\n{done.stderr[-3000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    if Path(told["tree"]) != tree:
-        raise click.ClickException(f"asked for {tree}, but {told['tree']} was measured")
-    return dict(told["seconds"])
+    output = json.loads(done.stdout.splitlines()[-1])
+    if Path(output["tree"]) != tree:
+        raise click.ClickException(f"asked for {tree}, but {output['tree']} was measured")
+    return dict(output["seconds"])
 
 
 @contextmanager
@@ -141,17 +146,17 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def _table(told: Sequence[Compared], against: str, rounds: int) -> Table:
+def _table(comparisons: Sequence[Compared], against: str, rounds: int) -> Table:
     title = f"ms of processor time, medians of {rounds} rounds; limit {LIMIT:g} beyond the spread"
     table = Table(title=title, box=None, title_justify="left")
     for head in ("measure", against, "now", "ratio", "spread", ""):
         table.add_column(head, justify="left" if head in ("measure", "") else "right")
-    for one in sorted(told, key=lambda one: -one.ratio):
+    for comparison in sorted(comparisons, key=lambda comparison: -comparison.ratio):
         table.add_row(
-            one.measure,
-            *(f"{1e3 * seconds:,.2f}" for seconds in (one.base_s, one.now_s)),
-            *(f"{one.ratio:.3f}", f"{one.spread:.3f}", one.words),
-            style="red" if one.is_slower else "",
+            comparison.measure,
+            *(f"{1e3 * seconds:,.2f}" for seconds in (comparison.base_s, comparison.now_s)),
+            *(f"{comparison.ratio:.3f}", f"{comparison.spread:.3f}", comparison.words),
+            style="red" if comparison.is_slower else "",
         )
     return table
 

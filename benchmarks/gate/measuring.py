@@ -34,14 +34,14 @@ def main() -> None:
 
 def _kernels(tree: Path, folder: Path) -> dict[str, float]:
     """The least of the rounds of each kernel: what other work adds, it adds to some of them."""
-    found = folder / "kernels.json"
+    report = folder / "kernels.json"
     command = [sys.executable, "-m", "pytest", "-q", "benchmarks/kernels", "--benchmark-only"]
     command += ["--benchmark-timer=time.process_time", f"--benchmark-max-time={KERNEL_S}"]
-    command += [f"--benchmark-json={found}"]
+    command += [f"--benchmark-json={report}"]
     subprocess.run(command, cwd=tree, stdout=sys.stderr, check=True)
     return {
-        one["name"].removeprefix("test_"): one["stats"]["min"]
-        for one in json.loads(found.read_text())["benchmarks"]
+        kernel["name"].removeprefix("test_"): kernel["stats"]["min"]
+        for kernel in json.loads(report.read_text())["benchmarks"]
     }
 
 
@@ -50,13 +50,13 @@ def _runs() -> dict[str, float]:
     frames = list(batches(STREAM))
     inputs = Input(frames[0][0].schema), Input(frames[0][1].schema)
     on, within = condition(STREAM), window(STREAM)
-    found = dict[str, float]()
+    seconds = dict[str, float]()
     for name in (LAYOUTS[0], *LAYOUTS):
         query = two_way(inputs, on, within, STREAM.instances)
         start = time.process_time()
         inline_runs.run(query, choose(name), frames)
-        found[f"run {STREAM.stream} {name}"] = time.process_time() - start
-    return found
+        seconds[f"run {STREAM.stream} {name}"] = time.process_time() - start
+    return seconds
 
 
 if __name__ == "__main__":

@@ -46,17 +46,17 @@ _PARTITIONS = (2, 16)
 def main(out: Path, clicks: int, rates: str, seconds: float, only: str | None) -> None:
     """Measure; write the figures as JSON."""
     out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"flat": [], "latency": []}
+    figures: dict[str, Any] = {"flat": [], "latency": []}
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
         if only != "latency":
             for partitions in _PARTITIONS:
-                found["flat"] += _flat(broker, clicks, partitions, Path(folder))
+                figures["flat"] += _flat(broker, clicks, partitions, Path(folder))
         if only != "flat":
             for rate in map(float, rates.split(",")):
-                found["latency"].append(_latency(broker, rate, seconds, Path(folder)))
-    (out / "kafka.json").write_text(json.dumps(found, indent=1))
-    console.print(_flat_table(found["flat"]))
-    console.print(_latency_table(found["latency"]))
+                figures["latency"].append(_latency(broker, rate, seconds, Path(folder)))
+    (out / "kafka.json").write_text(json.dumps(figures, indent=1))
+    console.print(_flat_table(figures["flat"]))
+    console.print(_latency_table(figures["latency"]))
 
 
 def _flat(broker: Broker, clicks: int, partitions: int, folder: Path) -> list[dict[str, Any]]:
@@ -89,9 +89,9 @@ def _run(name: str, broker: Broker, partitions: int, folder: Path, rows: int) ->
     )
     if done.returncode:
         raise click.ClickException(f"{name}:\n{done.stderr[-2000:]}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    line = {"system": name, "partitions": partitions, "rows": rows, **found}
-    console.print(f"{name}, {partitions} partitions: {rows / found['seconds']:,.0f} rows/s")
+    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    line = {"system": name, "partitions": partitions, "rows": rows, **figures}
+    console.print(f"{name}, {partitions} partitions: {rows / figures['seconds']:,.0f} rows/s")
     return line
 
 
@@ -119,11 +119,11 @@ def _latency(broker: Broker, rate: float, seconds: float, folder: Path) -> dict[
     """The join of two topics into a third one, at so many messages a second."""
     from benchmarks.kafka.latency import measured  # noqa: PLC0415
 
-    found = measured(broker, rate, seconds, folder / f"rate-{rate:.0f}")
+    figures = measured(broker, rate, seconds, folder / f"rate-{rate:.0f}")
     console.print(
-        f"{rate:,.0f} messages/s: {found['p50_ms']:.0f} ms, 99 %: {found['p99_ms']:.0f} ms"
+        f"{rate:,.0f} messages/s: {figures['p50_ms']:.0f} ms, 99 %: {figures['p99_ms']:.0f} ms"
     )
-    return found
+    return figures
 
 
 def _flat_table(lines: list[dict[str, Any]]) -> Table:

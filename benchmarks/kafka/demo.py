@@ -146,7 +146,7 @@ def _draw(watcher: Watcher, begin_s: float, query: Any, path: Path) -> None:
     rates.set_ylabel("matches a second")
     late.hist(np.minimum(late_s * 1e3, 1000), bins=50)
     late.set_xlabel("ms from a message to its matches (1,000: or more)")
-    seconds = np.sum([one.joins[-1].work.busy_s for one in query.batches()], axis=0)
+    seconds = np.sum([batch.joins[-1].work.busy_s for batch in query.batches()], axis=0)
     busy.bar(np.arange(len(seconds)), seconds)
     busy.set_xticks(np.arange(len(seconds)))
     busy.set_xlabel("instance")

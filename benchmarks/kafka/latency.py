@@ -37,15 +37,17 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Read until it is over."""
         while not self._is_over:
-            found = [one for one in self._consumer.consume(5000, 0.02) if one.error() is None]
+            received = [
+                message for message in self._consumer.consume(5000, 0.02) if message.error() is None
+            ]
             now_s = time.time()
-            for message in found:
+            for message in received:
                 row = json.loads(message.value())
                 last = max(row[NAMES[side][1]] for side in SIDES).rstrip("Z")
                 sent_us = np.datetime64(last, "us").astype(np.int64)
                 self.matches.append((now_s, now_s - float(sent_us) / 1e6))
-            if found:
-                self.newest = found[-1].value().decode()
+            if received:
+                self.newest = received[-1].value().decode()
         self._consumer.close()
 
     def end(self) -> None:
@@ -60,7 +62,7 @@ class Watcher(threading.Thread):
     def late_ms(self, *percent: float, after_s: float = 0.0) -> list[float]:
         """How late matches came, of those after a time: percentiles in milliseconds."""
         late_s = [late_s for came_s, late_s in list(self.matches) if came_s >= after_s]
-        return [float(one) for one in np.percentile(late_s, percent) * 1e3]
+        return [float(ms) for ms in np.percentile(late_s, percent) * 1e3]
 
 
 def matches_of(servers: str, topics: dict[str, str]) -> StreamJoin:

@@ -80,7 +80,7 @@ def spark(servers: str, partitions: int, folder: Path) -> dict[str, float]:
     joined = left.join(right, F.expr(f"{near} + interval {WINDOW_S} seconds"))
     joined = joined.observe("results", F.count(F.lit(1)).alias("rows"))
     query = _finished(joined.writeStream)
-    rows = sum(one["observedMetrics"]["results"]["rows"] for one in query.recentProgress)
+    rows = sum(progress["observedMetrics"]["results"]["rows"] for progress in query.recentProgress)
     return {"seconds": query.seconds, "results": rows}
 
 
@@ -118,8 +118,8 @@ def _with_connector() -> Any:
     from joinengine import session  # noqa: PLC0415
 
     tool = ROOT / "tools" / "ensure-jars"
-    found = subprocess.run([tool, "spark-kafka"], capture_output=True, text=True, check=True)
-    jars = ",".join(str(jar) for jar in Path(found.stdout.strip()).glob("*.jar"))
+    done = subprocess.run([tool, "spark-kafka"], capture_output=True, text=True, check=True)
+    jars = ",".join(str(jar) for jar in Path(done.stdout.strip()).glob("*.jar"))
     return session(spark__jars=jars, spark__sql__shuffle__partitions="8")
 
 

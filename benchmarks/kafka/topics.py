@@ -35,7 +35,7 @@ def reader(servers: str, topic: str, start: int = OFFSET_BEGINNING) -> tuple[Con
         }
     )
     partitions = consumer.list_topics(topic, timeout=_ANSWERS_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, one, start) for one in partitions])
+    consumer.assign([TopicPartition(topic, partition, start) for partition in partitions])
     return consumer, len(partitions)
 
 

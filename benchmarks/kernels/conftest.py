@@ -11,8 +11,12 @@ def pytest_terminal_summary(terminalreporter, config):
     """List the benchmarks that tell such a figure."""
     session = getattr(config, "_benchmarksession", None)
     for figure, (title, shown) in TABLES.items():
-        ran = [one for one in getattr(session, "benchmarks", []) if figure in one.extra_info]
+        ran = [
+            benchmark
+            for benchmark in getattr(session, "benchmarks", [])
+            if figure in benchmark.extra_info
+        ]
         if ran:
             terminalreporter.section(title)
-        for one in sorted(ran, key=lambda one: one.name):
-            terminalreporter.line(f"{one.name:28}{shown(one.extra_info[figure])}")
+        for benchmark in sorted(ran, key=lambda benchmark: benchmark.name):
+            terminalreporter.line(f"{benchmark.name:28}{shown(benchmark.extra_info[figure])}")

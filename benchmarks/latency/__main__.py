@@ -122,18 +122,18 @@ def _latencies(root: Path, each: int, warm: int) -> np.ndarray:
 
     `each`: rows of a file. Raises ClickException if not all tuples of the right side have a result.
     """
-    sent, found, seen = root / SIDES[1], list[np.ndarray](), 0
+    sent, latencies, seen = root / SIDES[1], list[np.ndarray](), 0
     begin = path_of(root / SIDES[0], 0).stat().st_ctime + warm
     for file, at in visible(root / "out").items():
         keys = pq.read_table(file, columns=["right_key"]).column(0).to_numpy()
         numbers, counts = np.unique(keys // each, return_counts=True)
         came = np.array([path_of(sent, number).stat().st_ctime for number in numbers])
-        found.append(np.repeat(at - came, counts)[np.repeat(came >= begin, counts)])
+        latencies.append(np.repeat(at - came, counts)[np.repeat(came >= begin, counts)])
         seen += len(keys)
     due = each * len(list(sent.glob("[0-9]*")))
     if seen != due:
         raise click.ClickException(f"{seen:,} results of {due:,} tuples of the right side")
-    return np.concatenate(found)
+    return np.concatenate(latencies)
 
 
 def visible(out: Path) -> dict[Path, float]:

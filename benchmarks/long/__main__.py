@@ -118,10 +118,10 @@ def _look(
     last = samples[-1][0] if samples else -EVERY
     if done // EVERY == last // EVERY:
         return
-    found = sample(checkpoint)
+    figures = sample(checkpoint)
     if done // HEAP_EVERY != last // HEAP_EVERY:
-        found["jvm_heap_mb"] = _live_heap_mb(spark)
-    samples.append((done, found))
+        figures["jvm_heap_mb"] = _live_heap_mb(spark)
+    samples.append((done, figures))
     if done // 500 != last // 500:
         console.print(f"{done:,} batches")
 

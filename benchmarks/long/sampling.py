@@ -20,12 +20,12 @@ def descendants(pid: int) -> list[int]:
     children = dict[int, list[int]]()
     for child, parent in _processes():
         children.setdefault(parent, []).append(child)
-    found, waiting = list[int](), [pid]
+    pids, waiting = list[int](), [pid]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def _processes() -> Iterator[tuple[int, int]]:
@@ -88,10 +88,10 @@ def sample(checkpoint: Path) -> dict[str, float]:
     below = descendants(os.getpid())
     jvm = [pid for pid in below if _name(pid) == "java"]
     workers = [pid for pid in below if _name(pid).startswith("python")]
-    found = dict[str, float]()
-    found["files"], found["files_mb"] = files_below(checkpoint)
+    figures = dict[str, float]()
+    figures["files"], figures["files_mb"] = files_below(checkpoint)
     for who, pids in (("driver", [os.getpid()]), ("jvm", jvm), ("workers", workers)):
-        found |= {f"{who}_{what}": value for what, value in held_by(pids).items()}
-    found["workers"] = len(workers)
-    found["cpu_s"] = worked_s([os.getpid(), *below])
-    return found
+        figures |= {f"{who}_{what}": value for what, value in held_by(pids).items()}
+    figures["workers"] = len(workers)
+    figures["cpu_s"] = worked_s([os.getpid(), *below])
+    return figures

@@ -59,13 +59,13 @@ def main(out: Path, repeat: int, quick: bool, only: str) -> None:
     path = folder(out, commit()) / "nexmark.jsonl"
     path.unlink(missing_ok=True)
     append(path, {"made_by": made_by()})
-    told, wrong = path.with_suffix(".txt").open("w"), list[str]()
+    text_file, wrong = path.with_suffix(".txt").open("w"), list[str]()
     for query in [name for name in QUERIES if name in only.split(",") or not only]:
         runs = _measured(query, 0.1 if quick else 1.0, repeat, path)
-        for printed in (console, Console(file=told, width=120)):
+        for printed in (console, Console(file=text_file, width=120)):
             printed.print(_table(query, runs))
-        told.flush()
-        wrong += [f"{one['query']}, {one['system']}" for one in runs if one.get("valid") is False]
+        text_file.flush()
+        wrong += [f"{run['query']}, {run['system']}" for run in runs if run.get("valid") is False]
     console.print(f"figures: {path}, tables: {path.with_suffix('.txt')}")
     if wrong:
         raise click.ClickException(f"results differ from DuckDB's: {'; '.join(sorted(set(wrong)))}")
@@ -73,7 +73,7 @@ def main(out: Path, repeat: int, quick: bool, only: str) -> None:
 
 def _measured(query: str, size: float, repeat: int, path: Path) -> list[dict[str, Any]]:
     """The runs of all systems, which take turns; each is in the file as soon as it is over."""
-    stream, found = recorded(query, size), list[dict[str, Any]]()
+    stream, runs = recorded(query, size), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory(prefix="joinengine-nexmark-") as passing:
         plain, headed = Path(passing, "plain"), Path(passing, "headed")
         write_csv(query, stream, plain, header=False)
@@ -92,24 +92,24 @@ def _measured(query: str, size: float, repeat: int, path: Path) -> list[dict[str
                 else:
                     seen = found_in(query, system, results)
                     run |= {**spent._asdict(), "results": seen.rows, "valid": seen == right}
-                found.append(run)
+                runs.append(run)
                 append(path, run)
                 console.print(
                     f"{query}, {system}, run {number + 1}: {_words(run)}", highlight=False
                 )
-    return found
+    return runs
 
 
 def _command(system: str, asked: Job) -> Sequence[str]:
-    told = json.dumps(asked._asdict())
+    text = json.dumps(asked._asdict())
     if system in OURS:
-        return sys.executable, "-m", "benchmarks.nexmark.our_job", told, OURS[system]
+        return sys.executable, "-m", "benchmarks.nexmark.our_job", text, OURS[system]
     done = subprocess.run(
         [ROOT / "tools" / "ensure-peer", system], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise CannotRun(done.stderr.strip().splitlines()[-1])
-    return done.stdout.strip(), str(Path(__file__).with_name(f"{system}_job.py")), told
+    return done.stdout.strip(), str(Path(__file__).with_name(f"{system}_job.py")), text
 
 
 def _ran(system: str, asked: Job) -> Spent:

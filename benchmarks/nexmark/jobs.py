@@ -116,10 +116,10 @@ def write_csv(query: str, stream: RecordedStream, folder: Path, *, header: bool)
 
 def job(query: str, size: float, folder: Path, out: Path) -> Job:
     """The job of a query over CSV files."""
-    found = QUERIES[query]
-    tables = {table: _kinds(found.of(table)) for table in found.tables}
-    scale = found.scale * size
-    return Job(query, scale, str(folder), str(out), tables, _kinds(found.results.split()))
+    definition = QUERIES[query]
+    tables = {table: _kinds(definition.of(table)) for table in definition.tables}
+    scale = definition.scale * size
+    return Job(query, scale, str(folder), str(out), tables, _kinds(definition.results.split()))
 
 
 def expected(query: str, folder: Path) -> Checksum:
@@ -151,8 +151,8 @@ def found_in(query: str, system: str, out: Path) -> Checksum:
 def _checksum(db: duckdb.DuckDBPyConnection, query: str, sql: str) -> Checksum:
     names = ", ".join(f"c{n}" for n in range(len(QUERIES[query].results.split())))
     hashed = names.replace(",", "::varchar,") + "::varchar"
-    told = db.sql(f"select count(*), sum(hash({hashed})) from ({sql}) t({names})").fetchall()
-    return Checksum(told[0][0], int(told[0][1] or 0))
+    rows = db.sql(f"select count(*), sum(hash({hashed})) from ({sql}) t({names})").fetchall()
+    return Checksum(rows[0][0], int(rows[0][1] or 0))
 
 
 def _csv(path: str, query: str, table: str) -> str:

@@ -54,7 +54,7 @@ def one_run(*, ui: bool, batches: int) -> dict[str, float]:
         )
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        found = {
+        measures = {
             "batches": float(len(taken)),
             "batch_s": median(taken),
             "jvm_cpu_s": sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"),
@@ -62,7 +62,7 @@ def one_run(*, ui: bool, batches: int) -> dict[str, float]:
             "resident_mb": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
         }
         spark.stop()
-        return found
+        return measures
 
 
 def in_a_process(*, ui: bool, batches: int) -> dict[str, float]:
@@ -73,8 +73,8 @@ def in_a_process(*, ui: bool, batches: int) -> dict[str, float]:
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measures
 
 
 @click.command()
@@ -85,9 +85,9 @@ def main(pairs: int, batches: int) -> None:
     runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for pair in range(pairs):
         for ui in (False, True) if pair % 2 == 0 else (True, False):
-            found = in_a_process(ui=ui, batches=batches)
-            runs[ui].append(found)
-            figures = ", ".join(f"{name} {value:,.4g}" for name, value in found.items())
+            measures = in_a_process(ui=ui, batches=batches)
+            runs[ui].append(measures)
+            figures = ", ".join(f"{name} {value:,.4g}" for name, value in measures.items())
             print(f"pair {pair}, page {'on' if ui else 'off'}: {figures}", flush=True)
     for name in ("batch_s", "jvm_cpu_s", "heap_mb", "resident_mb"):
         off, on = (median(run[name] for run in runs[ui]) for ui in (False, True))

@@ -47,10 +47,10 @@ def main(out: Path, repeat: int, only: str, systems: str, quick: bool) -> None:
             continue
         runs = _in_turns(name, part, some, repeat)
         _keep(out / "peers.json", name, {"size": size, "runs": runs, "made_by": made_by()})
-        found = {label: medians(figures) for label, figures in runs.items()}
-        console.print(_table(f"{part.title} (size {size:g})", part, found))
-        if any(figure.startswith(SPLIT) for figure in found.get(OURS, ())):
-            console.print(_split_table(part, found[OURS]))
+        by_label = {label: medians(figures) for label, figures in runs.items()}
+        console.print(_table(f"{part.title} (size {size:g})", part, by_label))
+        if any(figure.startswith(SPLIT) for figure in by_label.get(OURS, ())):
+            console.print(_split_table(part, by_label[OURS]))
     console.print(f"report: {out / 'peers.json'}")
 
 
@@ -76,18 +76,18 @@ def _in_turns(
     name: str, part: Part, commands: Mapping[str, Command], repeat: int
 ) -> dict[str, list[Figures]]:
     """Label -> the figures of each run."""
-    found: dict[str, list[Figures]] = {label: [] for label in commands}
+    runs: dict[str, list[Figures]] = {label: [] for label in commands}
     for turn in range(repeat):
         for label, command in commands.items():
             figures = part.figures(_printed(label, command))
-            found[label].append(figures)
-            told = ", ".join(
+            runs[label].append(figures)
+            text = ", ".join(
                 f"{column.header} {column.text(label, {label: figures})}"
                 for column in part.columns
                 if isinstance(column, Column)
             )
-            console.print(f"{name}, run {turn + 1}: {label}: {told}")
-    return found
+            console.print(f"{name}, run {turn + 1}: {label}: {text}")
+    return runs
 
 
 def _printed(label: str, command: Command) -> Any:
@@ -107,13 +107,13 @@ def _keep(path: Path, name: str, part: dict[str, Any]) -> None:
     path.write_text(json.dumps({"parts": parts}, indent=1))
 
 
-def _table(title: str, part: Part, found: Mapping[str, Figures]) -> Table:
+def _table(title: str, part: Part, by_label: Mapping[str, Figures]) -> Table:
     table = Table(title=title, box=None, title_justify="left")
     table.add_column("system", no_wrap=True)
     for column in part.columns:
         table.add_column(column.header, justify="right", no_wrap=True)
-    for label in found:
-        table.add_row(label, *(column.text(label, found) for column in part.columns))
+    for label in by_label:
+        table.add_row(label, *(column.text(label, by_label) for column in part.columns))
     return table
 
 

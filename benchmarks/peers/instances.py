@@ -34,8 +34,8 @@ def main() -> None:
     spark = session(master="local[2]")
     report = run(spark, find("eq5"), options, Places())
     spark.stop()
-    full = [one for one in report["batches"][WARM_BATCHES:] if one["input_rows"] >= rows]
-    batch_s = statistics.median(one["elapsed_s"] for one in full)
+    full = [batch for batch in report["batches"][WARM_BATCHES:] if batch["input_rows"] >= rows]
+    batch_s = statistics.median(batch["elapsed_s"] for batch in full)
     print("\n" + json.dumps({"batch_s": batch_s, "results": report["output_rows"]}))
 
 

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Outcome:
         """From the values of `_asdict`, as JSON has them."""
-        return cls(**plain | {"batches": [Batch(*one) for one in plain["batches"]]})
+        return cls(**plain | {"batches": [Batch(*batch) for batch in plain["batches"]]})
 
     def after(self, warm: int) -> list[Batch]:
         """The batches with rows, without the first `warm`; of a query of one batch, this."""

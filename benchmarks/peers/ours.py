@@ -90,7 +90,7 @@ def _split(records: list[BatchRecord]) -> dict[str, float]:
         part: sum(record.work_s[part] for record in records) / 2
         for part in sorted({part for record in records for part in record.work_s})
     }
-    spent = {step: sum(one.seconds[step] for one in records) for step in records[0].seconds}
+    spent = {step: sum(record.seconds[step] for record in records) for step in records[0].seconds}
     parts = work | {
         "both steps, beside work": spent["route_s"] + spent["join_s"] - sum(work.values()),
         "plan": spent["plan_s"],

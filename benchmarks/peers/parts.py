@@ -41,9 +41,9 @@ class Column(NamedTuple):
     scale: float = 1.0
     digits: int = 0
 
-    def text(self, label: str, found: Mapping[str, Figures]) -> str:
+    def text(self, label: str, by_label: Mapping[str, Figures]) -> str:
         """The cell in the row of `label`."""
-        return f"{found[label][self.figure] * self.scale:,.{self.digits}f}"
+        return f"{by_label[label][self.figure] * self.scale:,.{self.digits}f}"
 
 
 class Ratio(NamedTuple):
@@ -55,12 +55,12 @@ class Ratio(NamedTuple):
     best: Callable[[Iterable[float]], float] = max
     digits: int = 1
 
-    def text(self, label: str, found: Mapping[str, Figures]) -> str:
+    def text(self, label: str, by_label: Mapping[str, Figures]) -> str:
         """The cell in the row of `label`; empty if no base was run."""
-        values = [found[base][self.figure] for base in self.bases if base in found]
+        values = [by_label[base][self.figure] for base in self.bases if base in by_label]
         if not values:
             return ""
-        base, own = self.best(values), found[label][self.figure]
+        base, own = self.best(values), by_label[label][self.figure]
         return f"{own / base if self.best is max else base / own:.{self.digits}f}"
 
 
@@ -159,11 +159,11 @@ def _rate(printed: Any) -> Figures:
 
 def _seconds(printed: Any) -> Figures:
     """Of the first query of a session, and of one after it."""
-    found = {"results": float(printed[0]["results"])}
-    for when, one in zip(("new", "warm"), map(Outcome.of, printed), strict=True):
-        spent = {"start": one.start_s, "first": one.first_s, "whole": one.whole_s}
-        found |= {f"{when} {name}_s": seconds for name, seconds in spent.items()}
-    return found
+    figures = {"results": float(printed[0]["results"])}
+    for when, outcome in zip(("new", "warm"), map(Outcome.of, printed), strict=True):
+        spent = {"start": outcome.start_s, "first": outcome.first_s, "whole": outcome.whole_s}
+        figures |= {f"{when} {name}_s": seconds for name, seconds in spent.items()}
+    return figures
 
 
 def _trigger(printed: Any) -> Figures:

@@ -62,17 +62,17 @@ def _query(spark: Any, job: Job) -> Outcome:
         query.awaitTermination()
         ended = time.time()
         progress = query.recentProgress
-    triggers_s = [one["durationMs"]["triggerExecution"] / 1e3 for one in progress]
+    triggers_s = [trigger["durationMs"]["triggerExecution"] / 1e3 for trigger in progress]
     first = datetime.fromisoformat(progress[0]["timestamp"]).timestamp() + triggers_s[0]
     return Outcome(
         start_s=started - begin,
         first_s=first - started,
         whole_s=ended - begin,
         batches=[
-            Batch(one["numInputRows"], seconds)
-            for one, seconds in zip(progress, triggers_s, strict=True)
+            Batch(trigger["numInputRows"], seconds)
+            for trigger, seconds in zip(progress, triggers_s, strict=True)
         ],
-        results=sum(one["observedMetrics"]["results"]["rows"] for one in progress),
+        results=sum(trigger["observedMetrics"]["results"]["rows"] for trigger in progress),
         split={},
     )
 

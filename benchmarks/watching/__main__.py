@@ -46,15 +46,17 @@ def main(out: Path, turns: int) -> None:
         for side, seed in (("left", 1), ("right", 2)):
             _write(root / side, seed)
         _run(spark, root, watched=False)  # the JVM compiles
-        found = list[tuple[float, float, float]]()
+        seconds = list[tuple[float, float, float]]()
         for turn in range(turns):
-            before, page, after = (_run(spark, root, watched=one) for one in (False, True, False))
-            found.append((before, page, after))
+            before, page, after = (
+                _run(spark, root, watched=watched) for watched in (False, True, False)
+            )
+            seconds.append((before, page, after))
             print(f"turn {turn + 1}: {before:.3f} s, with a page {page:.3f} s, {after:.3f} s")
-    ratios = [2 * page / (before + after) for before, page, after in found]
-    noise = [after / before for before, _, after in found]
+    ratios = [2 * page / (before + after) for before, page, after in seconds]
+    noise = [after / before for before, _, after in seconds]
     report = {
-        "seconds_per_batch": found,
+        "seconds_per_batch": seconds,
         "ratio": statistics.median(ratios),
         "ratios": ratios,
         "noise": noise,

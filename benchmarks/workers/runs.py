@@ -127,13 +127,13 @@ def beside(spark: Any, settings: Options, batches: int) -> dict[str, Any]:
             .start()
         )
         query.awaitTermination()
-        told = [one for one in query.recentProgress if one["numInputRows"]]
-    rows = [one["numInputRows"] for one in told]
+        progress = [batch for batch in query.recentProgress if batch["numInputRows"]]
+    rows = [batch["numInputRows"] for batch in progress]
     if rows != _batch_rows(recorded):
         raise RuntimeError(f"Spark has read batches of {rows} rows, not {_batch_rows(recorded)}")
     counted = slice(WARM, batches)
     return {
-        "seconds": [one["durationMs"]["triggerExecution"] / 1e3 for one in told][counted],
+        "seconds": [batch["durationMs"]["triggerExecution"] / 1e3 for batch in progress][counted],
         "work_s": [count * work_s for count in rows][counted],
         "busiest_s": None,
     }
@@ -154,14 +154,14 @@ def _batch_rows(recorded: RecordedStream) -> list[int]:
 
 def _file_stream(spark: Any, recorded: RecordedStream, table: str, folder: Path) -> Any:
     """A table as Spark reads it: a file for each batch, in the order of their times."""
-    here = folder / table
-    here.mkdir()
+    table_folder = folder / table
+    table_folder.mkdir()
     for number, path in enumerate(_intervals(recorded, table)):
-        copied = shutil.copy(path, here)
+        copied = shutil.copy(path, table_folder)
         os.utime(copied, (1_700_000_000 + number, 1_700_000_000 + number))
-    schema = spark.read.parquet(str(here)).schema
+    schema = spark.read.parquet(str(table_folder)).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-    return reader.parquet(str(here))
+    return reader.parquet(str(table_folder))
 
 
 def median_s(seconds: Sequence[float]) -> float:
