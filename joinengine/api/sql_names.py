@@ -56,8 +56,8 @@ class Reader:
         if (clause := select.args.get("with_")) is not None:
             if clause.args.get("recursive"):
                 raise self.text.refusal(clause, "WITH RECURSIVE is not supported; write a join")
-            for with_clause in clause.expressions:
-                known[with_clause.alias.lower()] = (with_clause.this, dict(known))
+            for named_query in clause.expressions:
+                known[named_query.alias.lower()] = (named_query.this, dict(known))
         if select.args.get("from_") is None:
             raise self.text.refusal(select, "FROM is missing; name a stream of streams=")
         tree = self._entry(select.args["from_"].this, known)
@@ -187,14 +187,14 @@ class Reader:
         if name.lower() in known:
             select, before = known[name.lower()]
             return self._derived(select, alias, before)
-        names = [stream for stream in self.inputs.names if stream.lower() == name.lower()]
-        if len(names) != 1:
+        streams = [stream for stream in self.inputs.names if stream.lower() == name.lower()]
+        if len(streams) != 1:
             raise self.text.refusal(
                 node,
                 f"stream {name!r} is unknown; the streams are {', '.join(self.inputs.names)}",
             )
-        columns = self.inputs.schema(names[0]).names
-        return self._leaf(node, alias, names[0], {column: column for column in columns}, [])
+        columns = self.inputs.schema(streams[0]).names
+        return self._leaf(node, alias, streams[0], {column: column for column in columns}, [])
 
     def _leaf(
         self, node: Any, alias: str, stream: str, columns: dict[str, str], filters: list[str]
