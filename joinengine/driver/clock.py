@@ -33,7 +33,7 @@ def advance(
     operator may come a batch after their cause, the limit of the batch before is used.
     """
     advanced = list[OperatorState]()
-    slowest = {source: progress.slowest(now_s) for source, progress in (partitions or {}).items()}
+    slowest = {source: clocks.slowest(now_s) for source, clocks in (partitions or {}).items()}
     for operator, state in zip(query.operators, states, strict=True):
         ours = [report for report in inputs if report.operator == operator.index]
         if operator.window is None:

@@ -232,8 +232,8 @@ _LINES = (
     ),
 )
 #: Name -> figure, in the order of the page.
-FIGURES: Mapping[str, Figure] = {one.name: one for one in _LINES}
+FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in _LINES}
 #: What is added up over batches; others are as they were last.
-SUMS = tuple(one.name for one in _LINES if not one.lasts)
+SUMS = tuple(figure.name for figure in _LINES if not figure.lasts)
 #: What a batch adds up over its operators.
-OF_BATCH = tuple(one.name for one in _LINES if one.of_batch)
+OF_BATCH = tuple(figure.name for figure in _LINES if figure.of_batch)

@@ -240,7 +240,7 @@ def _interval(
     program: Program, operator: Operator, ran: Ran, state: OperatorState, arrived: Arrived
 ) -> Interval:
     """The counts of this batch; `state`: after the tasks, with the costs that they have taught."""
-    sent = [(side.operator, side.side) for side in arrived.inputs]
+    sent = [(report.operator, report.side) for report in arrived.inputs]
     asked = [task.header.counted for task in ran.tasks]
     return interval_of(
         ran.reports,

@@ -76,7 +76,9 @@ class _Text(click.ParamType[str]):
 
 
 #: Options of the engine that have a flag, by the flag's name in Python.
-_FLAGS = {one.flag.replace("-", "_"): one for one in OPTIONS.values() if one.flag is not None}
+_FLAGS = {
+    option.flag.replace("-", "_"): option for option in OPTIONS.values() if option.flag is not None
+}
 
 
 def engine_options(command: Command, but: str | None = None) -> Command:
