@@ -8,7 +8,7 @@ from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import quoted
 from joinengine.predicates.dialect import Translation, evaluated_type, parsed
-from joinengine.predicates.engine import over
+from joinengine.predicates.engine import over_pairs
 
 
 def compile_column(
@@ -46,7 +46,7 @@ def computed(column: Computed, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _values(sql: str, text: str, zone: str, table: pa.Table) -> pa.ChunkedArray:
-    with over("pairs", table, text, zone) as database:
+    with over_pairs(table, text, zone) as database:
         return database.sql(sql).to_arrow_table().column(0)
 
 

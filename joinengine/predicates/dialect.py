@@ -20,7 +20,7 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.texts import in_a_line, quoted
-from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form
+from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form, over, reason_of
 from joinengine.predicates.names import resolve
 from joinengine.predicates.nesting import check_brackets, check_said, check_written, shallow
 from joinengine.predicates.patterns import (
@@ -301,18 +301,16 @@ class Translation:
         Raises InvalidRequest if the select has no type, or holds a constant that cannot be read and
         would stop the query in a batch.
         """
-        database = engine(self.zone)
-        database.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))
+        row = pa.Table.from_pylist([{}], self.empty().schema)
         try:
-            answer = database.sql(f"{sql} from pairs")
-            answer.fetchall()
-            return str(answer.types[0])
+            with over("pairs", row, self.zone) as database:
+                answer = database.sql(f"{sql} from pairs")
+                answer.fetchall()
+                return str(answer.types[0])
         except duckdb.Error as error:
-            first = str(error).splitlines()[0]
+            first = reason_of(error)
             check_said(first, self.what, self.text)
             raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
-        finally:
-            database.unregister("pairs")
 
     def _settle_column(self, node: dict[str, Any]) -> None:
         """Name a column c0, c1, .., and a field of it by its path from there."""

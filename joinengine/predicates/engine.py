@@ -124,22 +124,35 @@ def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
 
 
 @contextmanager
-def over(name: str, table: Any, text: str, zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The connection of a time zone, which has `table` under a name for the time being.
-
-    Raises JoinEngineError if `text`, what the user has written, fails for some row of it.
-    """
+def over(name: str, table: Any, zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The connection of a time zone, which has `table` under a name for the time being."""
     database = engine(zone)
     database.register(name, table)
     try:
         yield database
-    except duckdb.Error as error:
-        raise JoinEngineError(
-            f"{quoted(text)} fails for a row: {in_a_line(error)}; use try_cast, or leave such rows "
-            "out by a filter of the stream"
-        ) from None
     finally:
         database.unregister(name)
+
+
+@contextmanager
+def over_pairs(table: Any, text: str, zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The same, to evaluate what the user has written as `text`; the table is called `pairs`.
+
+    Raises JoinEngineError if that fails for a row.
+    """
+    with over("pairs", table, zone) as database:
+        try:
+            yield database
+        except duckdb.Error as error:
+            raise JoinEngineError(
+                f"{quoted(text)} fails for a row: {reason_of(error)}; use try_cast, or leave such "
+                "rows out by a filter of the stream"
+            ) from None
+
+
+def reason_of(error: duckdb.Error) -> str:
+    """What DuckDB says, without the SQL that it quotes."""
+    return in_a_line(str(error).partition("\n")[0])
 
 
 def _close(opened: duckdb.DuckDBPyConnection) -> None:

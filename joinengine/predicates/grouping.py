@@ -39,7 +39,7 @@ from joinengine.model.query import WINDOW_END
 from joinengine.model.texts import quoted
 from joinengine.model.windows import Times
 from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
-from joinengine.predicates.engine import engine
+from joinengine.predicates.engine import over, reason_of
 from joinengine.predicates.histograms import BINS_TYPE, gathered, with_bins
 
 #: SQL's names; avg is mean.
@@ -346,11 +346,8 @@ def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
 
 def query_parts(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
     """The result of a query over the table `parts`. Raises JoinEngineError if values overflow."""
-    database = engine(zone)
-    database.register("parts", parts)
     try:
-        return database.sql(sql).to_arrow_table()
+        with over("parts", parts, zone) as database:
+            return database.sql(sql).to_arrow_table()
     except duckdb.Error as error:
-        raise JoinEngineError(f"aggregates: {str(error).splitlines()[0]}") from None
-    finally:
-        database.unregister("parts")
+        raise JoinEngineError(f"aggregates: {reason_of(error)}") from None

@@ -49,8 +49,8 @@ def _binned(lists: pa.ListArray, most: int) -> pa.ListArray:
         bins = bins_of(histograms, fixed_width(held, np.dtype("f8")), most)
     ends = np.cumsum(np.bincount(bins.histograms, minlength=len(lists)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    bins = pa.StructArray.from_arrays(
+    rows = pa.StructArray.from_arrays(
         [pa.array(bin_column) for bin_column in (bins.lowers, bins.uppers, bins.counts)],
         fields=list(BINS_TYPE.value_type),
     )
-    return pa.ListArray.from_arrays(offsets, bins, BINS_TYPE, mask=lists.is_null())
+    return pa.ListArray.from_arrays(offsets, rows, BINS_TYPE, mask=lists.is_null())

@@ -21,7 +21,7 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.predicates import plain
 from joinengine.predicates.dialect import evaluated_type
-from joinengine.predicates.engine import over
+from joinengine.predicates.engine import over_pairs
 
 
 def holds(
@@ -97,7 +97,7 @@ def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_
     if is_true is not None:
         return is_true
     pairs = pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))])
-    with over("pairs", pairs, predicate.text, predicate.zone) as database:
+    with over_pairs(pairs, predicate.text, predicate.zone) as database:
         # A relation, as `sql` makes one, is bound twice.
         (answer,) = database.execute(predicate.sql).fetchnumpy().values()
     return np.asarray(np.ma.filled(answer, False), bool)

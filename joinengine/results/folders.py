@@ -38,22 +38,22 @@ def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) ->
     folder, and if no column is left for the files.
     """
     fields = [require_column(schema, name, "partitionBy", exact=exact) for name in names]
-    names = tuple(str(field.name) for field in fields)
-    for name in names:
+    columns = tuple(str(field.name) for field in fields)
+    for name in columns:
         kind = schema.field(name).type
-        if names.count(name) > 1:
+        if columns.count(name) > 1:
             raise InvalidRequest(f"partitionBy: {name} is given twice; give it once")
         if _text_of(kind) is None:
             raise InvalidRequest(
                 f"partitionBy: {name} is {kind}, which cannot name a folder; cast it to text or a "
                 "number"
             )
-    if len(names) == len(schema.names):
+    if len(columns) == len(schema.names):
         raise InvalidRequest(
-            f"partitionBy: {', '.join(names)} are all the columns, so the files would have none; "
+            f"partitionBy: {', '.join(columns)} are all the columns, so the files would have none; "
             "leave one out"
         )
-    return names
+    return columns
 
 
 def partitioned(

@@ -115,10 +115,10 @@ class IcebergMergeTarget(IcebergTarget):
                 replaced.append(task.file)
                 _add(files, rest.cast(whole))
         columns = [
-            came[field.name].cast(field.type)
-            if field.name in self.schema.names
-            else pa.nulls(came.num_rows, field.type)
-            for field in whole
+            came[column.name].cast(column.type)
+            if column.name in self.schema.names
+            else pa.nulls(came.num_rows, column.type)
+            for column in whole
         ]
         _add(files, pa.table(columns, schema=whole))
         return replaced, tuple(files.close())

@@ -203,10 +203,10 @@ class _Writer:
             if self._failed is not None:
                 raise self._kafka.KafkaException(self._failed)
 
-    def _produce(self, messages: Messages, topic: str | None) -> None:
+    def _produce(self, chunk: Messages, topic: str | None) -> None:
         """One call a message, which is all that the client has."""
-        nothing = [None] * len(messages.values)
-        columns = [column or nothing for column in messages]
+        nothing = [None] * len(chunk.values)
+        columns = [column or nothing for column in chunk]
         if topic is not None:
             columns[2] = [topic] * len(nothing)
         elif None in columns[2]:
@@ -215,7 +215,7 @@ class _Writer:
                 "such rows with where="
             )
         produce = self._producer.produce
-        plain = messages.partitions is None and messages.headers is None
+        plain = chunk.partitions is None and chunk.headers is None
         for value, key, to, partition, headers in zip(*columns, strict=True):
             more: dict[str, Any] = {}
             if not plain:

@@ -215,7 +215,7 @@ def _read(
             by_name = columns(content, starts, ends, _expanded(writer), payload.names)
             for name, value in others.items():
                 by_name[name] = pa.repeat(pa.scalar(value, payload.field(name).type), len(ends))
-            arrays = [by_name[field.name].cast(field.type) for field in payload]
+            arrays = [by_name[column.name].cast(column.type) for column in payload]
             return pa.Table.from_arrays(arrays, schema=payload)
     rows, schemas = list[dict[str, Any]](), (_parsed(writer), _parsed(reader))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):

@@ -110,8 +110,8 @@ def decoded(
     `refused` gets the messages that are left out, if any are, as REFUSED_MESSAGES. Raises
     UnreadableMessage for one that cannot be decoded, if these are not to be skipped.
     """
-    names = {field.name for field in asked}
-    payload = pa.schema([field for field in decoding.payload if field.name in names])
+    names = {column.name for column in asked}
+    payload = pa.schema([column for column in decoding.payload if column.name in names])
     read = _Found()
     _halved([message.value() for message in messages], 0, payload, decoding, read)
     if read.bad:
@@ -119,7 +119,7 @@ def decoded(
         if refused is not None:
             refused.append(_kept(messages, read.bad))
     table = pa.concat_tables(read.tables) if read.tables else payload.empty_table()
-    columns = {field.name: _whole(table[field.name], field.type) for field in payload}
+    columns = {column.name: _whole(table[column.name], column.type) for column in payload}
     numbers = np.concatenate(read.numbers) if read.numbers else np.empty(0, np.int64)
     is_whole = len(numbers) == len(messages) and not read.bad and not read.is_uneven
     for name in decoding.include:

@@ -130,8 +130,7 @@ def _wider_struct(kind: Any, other: Any) -> pa.DataType | None:
     return None if any(common is None for _, common in inner) else pa.struct(inner)
 
 
-def _wider_number(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    kinds = (kind, other)
+def _wider_number(*kinds: pa.DataType) -> pa.DataType | None:
     if all(kind in _DIGITS for kind in kinds):
         return max(kinds, key=lambda kind: _DIGITS[kind])
     if any(pa.types.is_floating(kind) for kind in kinds):

@@ -25,15 +25,13 @@ from joinengine.operators.join.teams import SortedTuples
 class Tally:
     """What the tuples that probe in one slot have done, by group: a needle, or else a seat.
 
-    `group_of_needle` (needles,); `group_of_row`: per arrived row, None: there is one group, or, if
-    it is counted `by_pair`, a row has several needles, and each pair comes with its own. Counts are
-    (groups,).
+    `group_of_needle` (needles,); `group_of_row`: per arrived row, None: there is one group, or
+    counting is `by_pair`. Counts are (groups,).
     """
 
     needles: Needles
     seats: int
     by_key: bool
-    by_pair: bool
     group_of_needle: Ints
     group_of_row: Ints | None
     candidates: Ints
@@ -62,13 +60,17 @@ class Tally:
                 of_row = np.zeros(len(arrived.words), np.int64)
                 of_row[rows] = np.repeat(of_needle, np.diff(needles.starts))
             counts = np.zeros((2, n), np.int64)
-            return cls(needles, seats, by_key, is_joint, of_needle, of_row, *counts)
+            return cls(needles, seats, by_key, of_needle, of_row, *counts)
         counts = np.zeros((2, seats), np.int64)
         if arrived.seats is None:
-            return cls(needles, seats, by_key, False, np.zeros(n, np.int64), None, *counts)
+            return cls(needles, seats, by_key, np.zeros(n, np.int64), None, *counts)
         at_seats = arrived.seats.astype(np.int64)
-        of_needle = seats_of(needles.hashes)
-        return cls(needles, seats, by_key, False, of_needle, at_seats, *counts)
+        return cls(needles, seats, by_key, seats_of(needles.hashes), at_seats, *counts)
+
+    @property
+    def by_pair(self) -> bool:
+        """Whether each pair comes with its group, since a row has several."""
+        return self.by_key and self.group_of_row is None
 
     def compare(self, needles: Ints, counts: Ints) -> None:
         """Count pairs that are compared: so many of each of some needles."""
