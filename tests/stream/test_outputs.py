@@ -203,15 +203,19 @@ def visible(out):
     return sorted(out.glob("part-*.parquet"))
 
 
-def test_results_of_several_batches_are_one_file(spark, folders, tmp_path):
+def test_results_of_several_batches_are_one_file(spark, folders, tmp_path, monkeypatch):
     """Held back and merged; the end of the run shows what is left, in one file."""
     joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=3)
-    seen = []
+    seen, run = [], BatchRunner._run
+
+    def watched(*told):
+        run(*told)
+        seen.append(len(visible(tmp_path / "out")))
+
+    monkeypatch.setattr(BatchRunner, "_run", watched)
     writer = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / "c")
     writer = writer.option("compactEvery", 3).trigger(availableNow=True)
-    query = writer.start(str(tmp_path / "out"))
-    query._runner.observe(lambda record: seen.append(len(visible(tmp_path / "out"))))
-    query.awaitTermination()
+    writer.start(str(tmp_path / "out")).awaitTermination()
     assert seen == [0, 0, 1, 1, 2]  # four batches with data, and a quiet one
     same(tmp_path / "out", pairs(folders, "id = order_id"))
     assert not list((tmp_path / "out" / "_joinengine").rglob("*.parquet"))

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
+from joinengine.driver.batch import BatchRunner
 from joinengine.layouts import Qmmp
 from joinengine.model.errors import InvalidRequest
 
@@ -58,7 +59,8 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
     assert told[-1].eventTime["max"] > told[-1].eventTime["watermark"] > "2024-01-01T00:00:10"
     assert told[2].inputRowsPerSecond > 0
 
-    assert {one.batchId for one in heard} >= {1, 2, 3}
+    # A listener may come after the first batches.
+    assert [one.batchId for one in heard] == list(range(4))[-len(heard) :]
     for one in heard:
         same = told[one.batchId]
         for field in ("runId", "numInputRows", "eventTime", "stateOperators"):
@@ -139,18 +141,18 @@ def test_a_run_that_ends_names_what_it_did_not_reach(joined, tmp_path, caplog):
     )
 
 
-def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
+def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd, monkeypatch):
     """It is cut short, or done, if it is almost."""
-    query = start(joined, tmp_path, processingTime="1 hour")
     began, go_on = threading.Event(), threading.Event()
-    run = query._runner._run
+    run = BatchRunner._run
 
     def held(*told):
         began.set()
         go_on.wait(60)
         run(*told)
 
-    query._runner._run = held
+    monkeypatch.setattr(BatchRunner, "_run", held)
+    query = start(joined, tmp_path, processingTime="1 hour")
     assert began.wait(60)
     stopping = threading.Thread(target=query.stop)
     stopping.start()
