@@ -256,7 +256,7 @@ def failed(tmp_path_factory):
     write_sides(root)
     done = subprocess.run(
         [sys.executable, "-c", FAILING, str(root)],
-        env=os.environ | {"TMPDIR": str(own)},
+        env=os.environ | {"TMPDIR": str(own), "PS1": "(.venv) "},  # an active environment's prompt
         capture_output=True,
         text=True,
         check=False,

@@ -43,9 +43,10 @@ AT_HAND = ("pyspark.worker", "joinengine.spark.jobs.tasks")
 _PACKAGES = ("pyspark", "joinengine")
 #: What Spark sets for a daemon that acts on the start of Python or on imports.
 _SET_BY_SPARK = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
-#: Variables that act on neither: how Spark's own begin, and those of shells and paths.
+#: Variables that act on neither: how Spark's own begin, and those of shells and paths. An active
+#: virtual environment exports its prompt, which the shell that starts the JVM takes away.
 _SPARKS = ("SPARK_", "PYSPARK_", "PYTHON_", "_")
-_OTHERS = ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", VARIABLE)
+_OTHERS = ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "PS1", "PS2", VARIABLE)
 #: The standard streams that are pipes to Spark: requests, answers, and messages.
 _STREAMS = (0, 1, 2)
 _READY, _TAKEN, _REFUSED = b"ready", b"taken", b"refused"
