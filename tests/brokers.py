@@ -13,11 +13,11 @@ from benchmarks.kafka.topics import messages
 _numbers = count()
 
 
-def fresh_topic(broker, partitions=1, *, name=None, **config):
+def fresh_topic(broker, partitions=1, *, name=None, copies=1, **config):
     """The name of a new topic; `config`: its settings, with _ for each dot in a name."""
     name = name or f"topic-{os.getpid()}-{next(_numbers)}"
     settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-    made = broker.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
+    made = broker.admin.create_topics([NewTopic(name, partitions, copies, config=settings)])
     made[name].result(30)
     return name
 

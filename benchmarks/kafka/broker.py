@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,17 @@ class NoBroker(Exception):
 
 
 class Broker:
-    """One broker, whose data lie in `folder`; `servers`: where clients find it."""
+    """One broker, whose data lie in `folder`; `servers`: where clients find it.
 
-    def __init__(self, folder: Path) -> None:
+    `port`: None for a free one; `properties`: settings of Kafka beside those of the tool.
+    """
+
+    def __init__(
+        self, folder: Path, port: int | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
-        self.servers = ""
+        self.properties = properties or {}
+        self.servers = f"127.0.0.1:{port}" if port else ""
         self._process: subprocess.Popen[str] | None = None
         self._client: Any = None
 
@@ -39,8 +46,15 @@ class Broker:
 
     def start(self) -> None:
         """Start, on the port of before if there was one, and wait until it answers."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start, and wait for nothing: one broker of several answers when others are there."""
         port = [self.servers.rpartition(":")[2]] if self.servers else []
         self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={value}\n" for name, value in self.properties.items()]
+        (self.folder / "more.properties").write_text("".join(lines))
         with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [TOOL, "--start", self.folder, *port],
@@ -51,7 +65,6 @@ class Broker:
             )
         assert self._process.stdout is not None
         self.servers = self._process.stdout.readline().strip() or self.servers
-        self._wait()
 
     def stop(self, *, kill: bool = False) -> None:
         """Stop it; `kill`: as a power cut would. What it has acknowledged stays."""
@@ -62,13 +75,19 @@ class Broker:
         self._process = self._client = None
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._process is not None
+
+    @property
     def admin(self) -> Any:
         """A client that makes and changes topics; it lives as long as the broker runs."""
         if self._client is None:
             self._client = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._client
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait until it answers; NoBroker: it does not."""
         assert self._process is not None
         until = time.monotonic() + STARTS_S
         while time.monotonic() < until:

@@ -31,8 +31,8 @@ def kafka_sink(
 ) -> SinkFactory:
     """What makes the sink. `name`: of the query.
 
-    Raises InvalidRequest for options or results that do not fit, if no broker answers, or if it
-    has no such topic, and if a schema registry does not take the results' schema.
+    Raises InvalidRequest for options or results that do not fit, if no broker answers, has no such
+    topic or gives no right to write it, and if a schema registry does not take the results' schema.
     """
     if join.transform is not None:
         raise InvalidRequest(
@@ -56,7 +56,7 @@ def kafka_sink(
     )
     check_schema(join.schema, shape)
     topics = [] if shape.topic is None else [shape.topic]
-    check_reachable(broker.servers, dict(broker.options), topics)
+    check_reachable(broker.servers, dict(broker.options), topics, "WRITE")
     if shape.value is Value.AVRO and registry is not None:
         sent = {"schema": avro_schema(join.schema)}
         answer = registry.ask(f"subjects/{shape.topic}-value/versions", sent)

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from typing_extensions import override
 
@@ -144,14 +145,7 @@ class KafkaTarget(Target):
         """Make the topic of tokens and note the writers, unless that was done."""
         if noted(self._checkpoint) is not None:
             return
-        kafka = library()
-        admin = kafka.admin.AdminClient(self._broker.config())
-        new = kafka.admin.NewTopic(self.tokens, self._writers.count, -1, config=_COMPACTED)
-        try:
-            admin.create_topics([new])[self.tokens].result(PATIENCE_S)
-        except kafka.KafkaException as error:
-            if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._untaken(error) from None
+        self._make_tokens()
         about = {
             "cluster": cluster_of(self._broker),
             "topic": self._shape.topic,
@@ -159,11 +153,34 @@ class KafkaTarget(Target):
         }
         self._checkpoint.storage.put(NOTE, json.dumps(about).encode())
 
+    def _make_tokens(self) -> None:
+        """Make the topic of tokens, unless it is there.
+
+        Kafka refuses whoever may not make topics, also where the topic is there.
+        """
+        kafka = library()
+        admin = kafka.admin.AdminClient(self._broker.config())
+        new = kafka.admin.NewTopic(self.tokens, self._writers.count, -1, config=_COMPACTED)
+        try:
+            admin.create_topics([new])[self.tokens].result(PATIENCE_S)
+        except kafka.KafkaException as error:
+            there = error.args[0].code() == kafka.KafkaError.TOPIC_ALREADY_EXISTS
+            if not there and not self._has_tokens(admin, kafka):
+                raise self._untaken(error) from None
+
+    def _has_tokens(self, admin: Any, kafka: Any) -> bool:
+        try:
+            seen = admin.list_topics(self.tokens, timeout=PATIENCE_S).topics[self.tokens]
+        except kafka.KafkaException:
+            return False
+        return seen.error is None
+
     def _untaken(self, error: Exception) -> JoinEngineError:
         why = self._broker.told(error, self.tokens)
         return type(why)(
-            f"{why}. Exactly-once delivery keeps its place in topic {self.tokens}, which must be "
-            "made first; without it give .option('delivery', 'at_least_once')"
+            f"{why}. Exactly-once delivery keeps its place in topic {self.tokens}; make it, with "
+            f"{self._writers.count} as its number of partitions and cleanup.policy=compact, and "
+            "start again, or give .option('delivery', 'at_least_once')"
         )
 
 

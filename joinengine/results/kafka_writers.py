@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.results.kafka_messages import Messages, Shape, messages
-from joinengine.world.kafka_clients import client_config, library, told
+from joinengine.world.kafka_clients import client_config, is_of_group, library, told
 from joinengine.world.storage import StoredFile, verify
 from joinengine.world.world import World
 
@@ -339,7 +339,7 @@ def _to_end(consumer: Any, kafka: Any) -> Iterator[bytes]:
             yield message.value()
         elif message.error().code() == kafka.KafkaError._PARTITION_EOF:
             return
-        else:
+        elif not is_of_group(message.error()):
             raise kafka.KafkaException(message.error())
 
 

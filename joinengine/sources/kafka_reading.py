@@ -33,7 +33,7 @@ from joinengine.sources.places import OffsetRange, Seen
 from joinengine.sources.projection import Projection
 from joinengine.sources.readings import conform
 from joinengine.sources.transforms import needed, stepped
-from joinengine.world.kafka_clients import Cluster, library
+from joinengine.world.kafka_clients import Cluster, is_of_group, library
 from joinengine.world.world import MACHINE
 
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 64 << 20
@@ -227,7 +227,8 @@ class _Client:
             if partition in left:
                 self._pass_over(partition, left, gone)
         elif error.fatal() or not error.retriable():
-            if error.code() not in (kafka._TRANSPORT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE):
+            away = kafka._TRANSPORT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE
+            if error.code() not in away and not is_of_group(error):
                 raise reading.cluster.told(error, reading.topic)
 
     def _pass_over(self, partition: int, left: dict[int, int], gone: list[Skipped]) -> None:

@@ -22,6 +22,8 @@ PATIENCE_S = 5.0
 MASK = "***"
 #: Names of settings that may be told; every other one that has one of these words may not.
 _SECRET = re.compile(r"passw|secret|token|sasl\.(?!mechanism)|ssl\.key|\.pem|jaas|user\.info|oauth")
+#: What an error of TLS has, in any case; each address of such a listener begins with ssl://.
+_OF_TLS = re.compile(r"ssl(?!://)", re.IGNORECASE)
 #: Settings that joinengine sets by itself.
 _OURS = {
     *("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store"),
@@ -104,7 +106,9 @@ def told(
             f"Kafka at {servers} refuses the credentials ({text}); correct sasl.username, "
             "sasl.password and sasl.mechanism in options"
         )
-    if code == "_SSL" or "SSL handshake" in text or "ssl" in text.lower():
+    if code.endswith("AUTHORIZATION_FAILED"):
+        return _forbidden(servers, topic, text)
+    if code == "_SSL" or _OF_TLS.search(text):
         return InvalidRequest(
             f"Kafka at {servers} and security.protocol do not agree about TLS ({text}); set "
             "security.protocol, and ssl.ca.location for a certificate of your own, in options"
@@ -113,16 +117,26 @@ def told(
         return InvalidRequest(
             f"Kafka at {servers} has no topic {topic!r}; create it, or correct the name"
         )
-    if code.endswith("AUTHORIZATION_FAILED"):
-        return InvalidRequest(
-            f"Kafka at {servers} does not let these credentials use {topic or 'it'!r} ({text}); "
-            "grant them the right in its access lists"
-        )
     if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
         return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
     return StoreUnreachable(
         f"Kafka at {servers} does not answer ({text}); check that a broker runs there, its port, "
         "and that advertised.listeners names an address that this machine reaches"
+    )
+
+
+def is_of_group(error: Any) -> bool:
+    """Whether an error is about the group that every consumer must name.
+
+    The engine keeps positions by itself, so it needs no right to a group; clients look for theirs.
+    """
+    return bool(error.code() == library().KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
+def _forbidden(servers: str, topic: str | None, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Kafka at {servers} does not let these credentials use {topic or 'it'!r} ({why}); "
+        "grant them the right in its access lists"
     )
 
 
@@ -162,12 +176,16 @@ class Heard:
 
 
 def check_reachable(
-    servers: str, options: Mapping[str, Any] | None, topics: Iterable[str] = ()
+    servers: str,
+    options: Mapping[str, Any] | None,
+    topics: Iterable[str] = (),
+    right: str | None = None,
 ) -> dict[str, int]:
     """Topic -> how many partitions it has, of those that are named.
 
-    Before a start. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody
-    answers or a topic is missing.
+    Before a start. `right`: what is to be done with the topics, READ or WRITE; None: that is not
+    asked. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody answers, a
+    topic is missing, or its access lists do not give the right.
     """
     kafka, heard = library(), Heard()
     try:
@@ -184,7 +202,22 @@ def check_reachable(
         if topic.error is not None:
             raise told(topic.error, servers, options, name)
         counts[name] = len(topic.partitions)
+    if right is not None and counts:
+        _check_right(admin, servers, list(counts), right)
     return counts
+
+
+def _check_right(admin: Any, servers: str, topics: list[str], right: str) -> None:
+    """Raises InvalidRequest if a broker says that the client may not do that with the topics."""
+    kafka = library()
+    asked = {"include_authorized_operations": True, "request_timeout": PATIENCE_S}
+    for name, answer in admin.describe_topics(kafka.TopicCollection(topics), **asked).items():
+        try:
+            allowed = answer.result().authorized_operations
+        except kafka.KafkaException:  # an old broker: whoever uses the topic will find out
+            continue
+        if allowed is not None and right not in {operation.name for operation in allowed}:
+            raise _forbidden(servers, name, f"no right to {right}")
 
 
 def _hear(admin: Any) -> None:

@@ -49,6 +49,17 @@ def test_settings_that_cannot_be(servers, options, said):
     assert SECRET not in str(refused.value)
 
 
+def test_an_address_with_tls_is_no_error_of_tls():
+    kafka = library().KafkaError
+    where = "sasl_ssl://host:1/bootstrap: "
+    for code, text, said in (
+        (kafka._TRANSPORT, "Connection refused", "host:1 does not answer"),
+        (kafka._TRANSPORT, "SSL handshake failed", "do not agree about TLS"),
+        (kafka.CLUSTER_AUTHORIZATION_FAILED, "refused", "does not let these credentials use"),
+    ):
+        assert said in str(told(kafka(code, where + text), "host:1"))
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [

@@ -169,7 +169,7 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     if idle_us < 0:
         raise InvalidRequest(f"idle: {idle!r} is negative; give 0 s or more")
     read = Topic(cluster, topic, _started(start), max_rows, loses, idle_us)
-    check_reachable(servers, cluster.options, [topic])
+    check_reachable(servers, cluster.options, [topic], "READ")
     columns = pa.schema([*decoding.payload, *((name, INCLUDED[name]) for name in decoding.include)])
     reading = KafkaReading(columns, cluster=cluster, topic=topic, decoding=decoding, loses=loses)
     return KafkaStream(spark, {"kind": FeedKind.KAFKA.value, "topic": read}, reading)
