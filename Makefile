@@ -46,6 +46,7 @@ test: $(READY)  ## run the tests (about fifteen minutes)
 		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
 	@tools/ensure-kafka >/dev/null || echo "test: no Kafka: the tests of topics are skipped"
 	@$(BIN)/joinengine archive &    # some fifty JVMs start twice as fast
+	@$(BIN)/python -m compileall -q joinengine    # also where Python may write nothing by itself
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
 durations: $(READY)  ## measure how long each test takes, and store it (tests/durations.json)

@@ -81,7 +81,7 @@ def test_an_executor_that_is_killed_takes_its_disk_along_and_nothing_is_lost(cal
         *("-m", "joinengine", "run", "eq5", "--layout", "ftlb", "--zipf", "1.0"),
         *("--scale", "0.01", "--interval-rows", "6000", "--instances", "7", "--validate"),
         *("--durability", "replicas", "--kill", "5", "--json", str(report_path)),
-        *("--master", "local-cluster[3,1,1024]"),
+        *("--master", "local-cluster[2,1,1024]"),
     )
     assert code == 0, said[:2000] + said[-1000:]
     report = json.loads(report_path.read_text())

@@ -63,6 +63,7 @@ def test_the_wheel_says_on_which_terms_it_may_be_used(wheel):
         assert content.read(terms) == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_runs_a_query(wheel, tmp_path):
     """In a fresh environment that sees the dependencies of this one, and not its joinengine."""
     environment = tmp_path / "env"
