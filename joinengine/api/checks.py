@@ -31,7 +31,7 @@ def check_source(side: Any) -> None:
     if isinstance(side, (OwnStream, Table)):
         return
     if type(side).__module__.startswith("pyspark.sql.connect"):
-        session.prepare(side.sparkSession)
+        session.check_classic(side.sparkSession)
     if type(side).__module__.startswith("pandas"):
         raise InvalidRequest(
             "an input must be a streaming DataFrame, a Stream or a StreamJoin; found a pandas "

@@ -231,14 +231,14 @@ def test_a_checkpoint_that_is_not_ours(spark, sides, folders, tmp_path):
 
 
 def test_a_connect_session_is_refused():
-    from joinengine.spark.session.session import prepare  # noqa: PLC0415
+    from joinengine.spark.session.session import check_classic  # noqa: PLC0415
 
     class Session:
         pass
 
     Session.__module__ = "pyspark.sql.connect.session"
     with pytest.raises(InvalidRequest, match="Spark Connect"):
-        prepare(Session())
+        check_classic(Session())
 
 
 def test_a_broken_shuffle_setting_is_refused(spark, sides, tmp_path):

@@ -32,7 +32,7 @@ from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.columns import require_column
 from joinengine.model.conditions import Equi, Floats
 from joinengine.sources.readings import Reading
-from joinengine.spark.session.session import prepare
+from joinengine.spark.session.session import check_classic
 from joinengine.spark.sources.inputs import Stream
 
 TIME = pa.timestamp("us", "UTC")
@@ -132,7 +132,7 @@ def test_an_equality_of_columns_is_recognised():
     assert theta("a <= b").equated is theta("a = 5").equated is theta("a = b + 1").equated is None
 
 
-@pytest.mark.parametrize("made", [parquet_stream, lambda *swapped: prepare(swapped[0])])
+@pytest.mark.parametrize("made", [parquet_stream, lambda *swapped: check_classic(swapped[0])])
 def test_what_is_no_session(made):
     with pytest.raises(InvalidRequest, match=r"a Spark session, not 'clicks' \(str\)"):
         made("clicks", object())

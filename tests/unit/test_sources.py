@@ -356,7 +356,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[str(one) for one, _ in WRONG])
 def test_arguments_of_parquet_stream(folder, monkeypatch, arguments, message):
-    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.check_classic", lambda spark: None)
     given = {"folder": folder} | arguments
     with pytest.raises(InvalidRequest, match=message):
         parquet_stream("a session", **given)
@@ -368,7 +368,7 @@ def test_parquet_stream_without_a_session(folder):
 
 
 def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatch, caplog):
-    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.check_classic", lambda spark: None)
     with caplog.at_level(logging.WARNING, "joinengine"):
         parquet_stream("a session", folder, rows_per_interval=2)
         assert caplog.text == ""
@@ -378,7 +378,7 @@ def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatc
 
 
 def test_where_the_columns_are_said_few_footers_are_read(folder, footers_read, monkeypatch):
-    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.check_classic", lambda spark: None)
     monkeypatch.setattr("joinengine.spark.sources.types._SAMPLED", 2)
     for number in range(1, 5):
         put(folder, f"day=2026-03-0{number}/{number}.parquet", id=[1])
@@ -391,7 +391,7 @@ def test_where_the_columns_are_said_few_footers_are_read(folder, footers_read, m
 
 
 def test_a_schema_in_words_counts_and_folders_add_to_it(folder, monkeypatch):
-    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.check_classic", lambda spark: None)
     put(folder, "day=2026-03-01/1.parquet", id=[1])
     said = pa.schema([("id", pa.int64()), ("price", pa.float64())])
     stream = parquet_stream("a session", folder, schema=spark_schema(said))

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
-from joinengine.spark.sources.results_source import RESULTS
+from joinengine.spark.sources.results_source import RESULTS, ResultsSource
 
 #: How often the driver looks whether the reader is gone.
 _LOOK_S = 0.1
@@ -33,7 +33,7 @@ Start = Callable[[bool], JoinQuery]
 
 def results_frame(spark: SparkSession, schema: pa.Schema, folder: str, start: Start) -> DataFrame:
     """A streaming DataFrame of the results that a query shows in `folder`; `start` starts it."""
-    session.prepare(spark)
+    session.register(spark, ResultsSource)
     door = str(Path(tempfile.mkdtemp(prefix="joinengine-")) / "door")
     listener, taken = Listener(door, "AF_UNIX"), Lock()
 

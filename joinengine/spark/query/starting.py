@@ -72,7 +72,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     that cannot be trusted; JoinEngineError if Spark fails meanwhile.
     """
     spark = request.spark
-    session.prepare(spark)
+    session.check_classic(spark)
     session.check_settings(spark)
     places = _checked_places(request)
     checkpoint = checkpoint_at(

@@ -26,6 +26,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
@@ -35,8 +36,6 @@ from joinengine.spark.session.early import begun_early
 from joinengine.spark.session.home import lent_spark_home, serves_workers
 from joinengine.spark.session.interpreter import check_interpreter
 from joinengine.spark.session.java import check_java
-from joinengine.spark.sources.results_source import ResultsSource
-from joinengine.spark.sources.source import JoinEngineSource
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -88,8 +87,8 @@ def session(
     `ui`: turn on Spark's web page, at `spark.sparkContext.uiWebUrl`.
     `settings`: further settings of Spark, with `__` for dots: `spark__driver__memory="4g"`.
 
-    If this process already has a session, that one is returned. It gets joinengine's source, and
-    those of the settings that can still be changed, among them the time zone UTC.
+    If this process already has a session, that one is returned. It gets those of the settings that
+    can still be changed, among them the time zone UTC.
 
     Spark logs errors only; `spark.sparkContext.setLogLevel("WARN")` makes it log more. The web page
     is off by default. Under a local master, only this machine can open it. It costs about 5 MB of
@@ -136,8 +135,9 @@ def session(
     spark.sparkContext.setLogLevel("ERROR")
     if local:
         _leave_to_us(spark)
+    check_classic(spark)
     with warming.warmed(spark) if begins else nullcontext():
-        prepare(spark)
+        zone()  # the first question about SQL takes a third of a second
     return spark
 
 
@@ -153,11 +153,8 @@ def _leave_to_us(spark: Any) -> None:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
-def prepare(spark: Any) -> None:
-    """Register joinengine's sources in a classic session.
-
-    Raises InvalidRequest for a Spark Connect session, and for what is no session.
-    """
+def check_classic(spark: Any) -> None:
+    """Raise InvalidRequest for a Spark Connect session, and for what is no session."""
     if _is_connect(spark):
         raise InvalidRequest(
             "joinengine needs a classic Spark session, and this is a Spark Connect session; use "
@@ -168,11 +165,17 @@ def prepare(spark: Any) -> None:
             f"the first argument must be a Spark session, not {kind_of(spark)}; write "
             "parquet_stream(joinengine.session(), 'clicks')"
         )
+
+
+def register(spark: SparkSession, source: type[DataSource]) -> None:
+    """Let Spark read by a source of ours.
+
+    Only for who needs it: Spark then starts a Python process that looks for sources, for a second.
+    """
     # Spark warns of a name that is registered a second time.
     known = spark._jsparkSession.sessionState().dataSourceManager()
-    for source in (JoinEngineSource, ResultsSource):
-        if not known.dataSourceExists(source.name()):
-            spark.dataSource.register(source)
+    if not known.dataSourceExists(source.name()):
+        spark.dataSource.register(source)
 
 
 @cache

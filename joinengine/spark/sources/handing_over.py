@@ -31,7 +31,7 @@ from joinengine.spark.jobs.tasks import RouteRows
 from joinengine.spark.query.spark_logs import SparkLogs
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import schema_of
-from joinengine.spark.sources.source import NAME, ROW
+from joinengine.spark.sources.source import NAME, ROW, JoinEngineSource
 from joinengine.state.manifest import Handed
 
 _log = logging.getLogger("joinengine")
@@ -135,6 +135,7 @@ class Frames(HandsOver):
         if self._logs.know_a_source_of_ours():
             # An earlier version read all of joinengine's own streams through one source of Spark's,
             # and Spark goes on only with as many sources as its logs have: this one stands still.
+            session.register(self._spark, JoinEngineSource)
             still = self._spark.readStream.format(NAME).option("feeds", "[]").load()
             rows.insert(0, still)
         return reduce(DataFrame.union, rows)

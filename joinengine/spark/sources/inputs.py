@@ -25,7 +25,7 @@ from joinengine.spark.sources import types
 from joinengine.spark.sources.frames import frame_in_store
 from joinengine.spark.sources.locations import place
 from joinengine.spark.sources.own_streams import OwnStream, chosen, columns_text, names_of
-from joinengine.spark.sources.source import NAME
+from joinengine.spark.sources.source import NAME, JoinEngineSource
 from joinengine.world.buckets import is_url
 
 _log = logging.getLogger("joinengine")
@@ -155,7 +155,7 @@ class Stream(OwnStream):
                 "that a joinengine query keeps; use order='modified', or the stream in a join"
             )
 
-        session.prepare(self.spark)
+        session.register(self.spark, JoinEngineSource)
         reader = (
             self.spark.readStream.format(NAME)
             .schema(self.schema)
@@ -227,7 +227,7 @@ def parquet_stream(  # noqa: PLR0913 # each is an option by its name
         raise InvalidRequest(
             "parquet_stream: spark is None; pass a session, such as joinengine.session()"
         )
-    session.prepare(spark)
+    session.check_classic(spark)
     if type(rows_per_interval) is not int or rows_per_interval < 1:
         raise InvalidRequest(
             f"rows_per_interval: {rows_per_interval!r} must be a whole number, at least 1"
