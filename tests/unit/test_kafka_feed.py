@@ -206,10 +206,11 @@ def test_a_broker_that_is_away_is_waited_for(broker, caplog):
     feed, reading = feed_of(broker, topic), reading_of(broker, topic)
     assert read(reading, feed.pieces({0: 0}, feed.end())) == values(0, 5)
     broker.stop(kill=True)
-    feed.discover()
-    assert "waiting for it" in caplog.text
-    assert feed.end() == {0: 5}
-    broker.start()
+    try:
+        soon(lambda: (feed.discover(), "waiting for it" in caplog.text)[1])
+        assert feed.end() == {0: 5}
+    finally:
+        broker.start()
     produce(broker, topic, values(5, 9))
     soon(lambda: (feed.discover(), feed.end() == {0: 9})[1])
     assert read(reading, feed.pieces({0: 5}, feed.end())) == values(5, 9)
