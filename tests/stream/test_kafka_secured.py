@@ -203,3 +203,34 @@ def test_a_topic_of_tokens_may_be_made_by_somebody_else(writer, secured, topics)
     writer().start().awaitTermination()
     rows = [json.loads(message.value()) for message in consume(secured, topics[2])]
     assert len(rows) == secured.expected.total()
+
+
+def test_the_command_line_takes_settings_from_a_file(joinengine, secured, topics, tmp_path):
+    config = tmp_path / "brokers.properties"
+    config.write_text(
+        "# of the user\n\n" + "".join(f"{name} = {x}\n" for name, x in secured.options.items())
+    )
+    at = ("--servers", secured.secured, "--servers-config", config)
+    sides = [
+        part
+        for side, topic, columns in zip(("left", "right"), topics, (LEFT, RIGHT), strict=False)
+        for part in (f"--{side}", f"kafka:{topic}", f"--{side}-schema", columns)
+    ]
+    report, checkpoint = tmp_path / "report.json", tmp_path / "checkpoint"
+    told = ("--checkpoint", checkpoint, "--json", report)
+    done = joinengine("run", *sides, "--on", "id=rid", *at, "--sink", f"kafka:{topics[2]}", *told)
+    rows = [json.loads(message.value()) for message in consume(secured, topics[2])]
+    assert len(rows) == secured.expected.total()
+    assert PASSWORD not in report.read_text() + done.stdout + done.stderr
+    files = [one for one in checkpoint.rglob("*") if one.is_file()]
+    assert files
+    assert not [one for one in files if PASSWORD.encode() in one.read_bytes()]
+    statement = tmp_path / "join.sql"
+    statement.write_text("select * from a join b on a.id = b.rid")
+    sources = [
+        part
+        for name, topic, columns in zip("ab", topics, (LEFT, RIGHT), strict=False)
+        for part in ("--source", f"{name}=kafka:{topic}", "--columns", f"{name}={columns}")
+    ]
+    joinengine("sql", statement, *sources, *at, "--sink", "noop", "--json", report)
+    assert json.loads(report.read_text())["output_rows"] == secured.expected.total()

@@ -15,6 +15,7 @@ from joinengine.lab.queries import find
 from joinengine.lab.queries.named_query import Options
 from joinengine.lab.queries.topics import check_loaded, messages_of, topic_of
 from joinengine.model.errors import InvalidRequest
+from joinengine.world.kafka_clients import Cluster
 from tests.brokers import consume, produce
 
 SMALL = ("--scale", "0.001")
@@ -49,10 +50,10 @@ def test_each_row_is_one_message_in_turn_over_the_partitions(broker, stream):
 
 def test_a_stream_that_is_there_is_not_sent_again(broker, stream):
     topic = topic_of(stream, "lineitem")
-    before = messages_of(broker.servers, topic)
+    before = messages_of(Cluster(broker.servers), topic)
     assert loaded(broker).exit_code == 0
-    assert messages_of(broker.servers, topic) == before == stream.rows["lineitem"]
-    check_loaded(stream, broker.servers, "eq5")
+    assert messages_of(Cluster(broker.servers), topic) == before == stream.rows["lineitem"]
+    check_loaded(stream, Cluster(broker.servers), "eq5")
 
 
 def test_a_topic_with_other_messages_is_refused_and_replaced_when_that_is_asked_for(broker, stream):
@@ -62,14 +63,14 @@ def test_a_topic_with_other_messages_is_refused_and_replaced_when_that_is_asked_
     assert isinstance(refused.exception, InvalidRequest)
     assert "--replace" in str(refused.exception)
     with pytest.raises(InvalidRequest, match="has 6 messages of 5; load it anew"):
-        check_loaded(stream, broker.servers, "eq5")
+        check_loaded(stream, Cluster(broker.servers), "eq5")
     assert loaded(broker, "--replace").exit_code == 0
-    check_loaded(stream, broker.servers, "eq5")
+    check_loaded(stream, Cluster(broker.servers), "eq5")
 
 
 def test_topics_that_are_not_there_and_a_broker_that_is_not(broker):
     other = find("eq5").stream(Options(scale=0.001, seed=7)).record()
     with pytest.raises(InvalidRequest, match="joinengine load eq5 --servers"):
-        check_loaded(other, broker.servers, "eq5")
+        check_loaded(other, Cluster(broker.servers), "eq5")
     done = CliRunner().invoke(cli, ["load", "eq5", "--servers", "127.0.0.1:1", *SMALL])
     assert "does not answer" in str(done.exception)

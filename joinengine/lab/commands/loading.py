@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from joinengine.lab.commands import console
+from joinengine.lab.commands.broker_options import broker_options, cluster_of
 from joinengine.lab.commands.generated_options import (
     PATH,
     ZIPF_HELP,
     generated_of,
     stream_options,
+    with_options,
 )
 
 
 @click.command()
 @click.argument("query")
-@click.option("--servers", required=True, metavar="HOST:PORT,..", help="Where the brokers are.")
+@partial(with_options, broker_options("Where the brokers are.", required=True))
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
@@ -34,7 +37,6 @@ from joinengine.lab.commands.generated_options import (
 @click.option("--json", "json_path", type=PATH, help="Write what was sent to this file.")
 def load(
     query: str,
-    servers: str,
     partitions: int,
     replace: bool,
     zipf: float | None,
@@ -50,9 +52,10 @@ def load(
     from joinengine.world.kafka_clients import check_reachable  # noqa: PLC0415
 
     named = find(query)
-    check_reachable(servers, None)  # before the stream is made
+    cluster = cluster_of(settings)
+    check_reachable(cluster.servers, cluster.options)  # before the stream is made
     recorded = named.stream(generated_of(settings, zipf=zipf)).record(console.say)
-    loaded = send(recorded, servers, partitions, anew=replace, say=console.say)
+    loaded = send(recorded, cluster, partitions, anew=replace, say=console.say)
     for topic, rows in loaded.items():
         console.tell(f"{topic}: {rows:,} rows")
-    console.write_json(json_path, {"query": query, "servers": servers, "topics": loaded})
+    console.write_json(json_path, {"query": query, "servers": cluster.servers, "topics": loaded})

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from joinengine.lab.commands.broker_options import cluster_of
 from joinengine.lab.commands.generated_options import Command
 from joinengine.lab.commands.sink_options import is_topic
 from joinengine.model.conditions import (
@@ -100,7 +101,7 @@ def own_options(command: Command) -> Command:
     return command
 
 
-def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
+def _side(option: str, given: dict[str, Any], cluster: Any) -> Any:
     """A folder, or a topic."""
     from joinengine.lab.queries.topic_side import PREFIX, topic_side  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
@@ -108,7 +109,7 @@ def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
     columns = given[f"{option}-schema"]
     if given[option].startswith(PREFIX):
         flag = f"--{option}-schema, such as 'id bigint, at timestamp'"
-        return topic_side(option, given[option], servers, columns, flag)
+        return topic_side(option, given[option], cluster, columns, flag)
     if columns is not None:
         raise click.UsageError(f"--{option}-schema applies to kafka:TOPIC; leave it out")
     return place(given[option], option)
@@ -122,12 +123,12 @@ def own_join(given: dict[str, Any], settings: dict[str, Any], *, ends: bool) -> 
     """
     from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
 
-    servers = settings.get("servers")
-    sides = {option: _side(option, given, servers) for option in ("left", "right")}
+    cluster = cluster_of(settings)
+    sides = {option: _side(option, given, cluster) for option in ("left", "right")}
     has_topic = is_topic(settings.get("sink")) or any(
         hasattr(side, "topic") for side in sides.values()
     )
-    if servers is not None and not has_topic:
+    if cluster is not None and not has_topic:
         raise click.UsageError("--servers applies to --source kafka and kafka:TOPIC; give one")
     suffixes = None if given["suffixes"] is None else _parts("suffixes", given["suffixes"], "L,R")
     return Folders(

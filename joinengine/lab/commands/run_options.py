@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from joinengine.api.option_table import OPTIONS, Option
+from joinengine.lab.commands.broker_options import broker_options, cluster_of
 from joinengine.lab.commands.generated_options import (
     DURATION,
     PATH,
@@ -155,27 +156,23 @@ def source_options(command: Command) -> Command:
             help="Read the streams of QUERY from files, or from the topics to which `joinengine "
             "load` has sent them.",
         ),
-        click.option(
-            "--servers",
-            metavar="HOST:PORT,..",
-            help="The brokers of --source kafka, and of kafka:TOPIC.",
-        ),
+        *broker_options("The brokers of --source kafka, and of kafka:TOPIC."),
     ]
     return with_options(options, command)
 
 
-def _servers(settings: dict[str, Any]) -> str | None:
+def _cluster(settings: dict[str, Any]) -> Any:
     """The brokers that hold the streams of a query; None: files do."""
-    servers: str | None = settings.get("servers")
+    cluster = cluster_of(settings)
     if settings.get("source") != "kafka":
-        if not (servers is None or settings.get("left") or is_topic(settings.get("sink"))):
+        if not (cluster is None or settings.get("left") or is_topic(settings.get("sink"))):
             raise click.UsageError(
                 "--servers applies to --source kafka or --sink kafka:TOPIC; give one"
             )
         return None
-    if servers is None:
+    if cluster is None:
         raise click.UsageError("--source kafka needs the brokers; give --servers HOST:PORT")
-    return servers
+    return cluster
 
 
 def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | None) -> Any:
@@ -189,7 +186,7 @@ def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | No
         instances=settings["instances"],
         aggregators=settings["aggregators"],
         merge_every=settings["merge_every"],
-        servers=_servers(settings),
+        cluster=_cluster(settings),
         engine=engine_of(settings),
     )
 

@@ -129,7 +129,7 @@ def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> N
     with console.err.status("warming up"), passing(state) as places:
         if query.generated:
             small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
-            small = replace(small, servers=None)  # topics hold the whole stream
+            small = replace(small, cluster=None)  # topics hold the whole stream
             run_query(spark, query, small, places)
         else:
             with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:

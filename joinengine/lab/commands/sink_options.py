@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from joinengine.lab.commands.broker_options import cluster_of
 from joinengine.lab.commands.generated_options import Command, with_options
 from joinengine.model.errors import InvalidRequest
 
@@ -61,13 +62,14 @@ def sink_of(settings: dict[str, Any]) -> Any:
         )
     if option is not None:
         options[option] = str(place(where, "--sink")) if option == "path" else where
-    servers = "kafka.bootstrap.servers"
+    servers, cluster = "kafka.bootstrap.servers", cluster_of(settings)
     if kind == "kafka" and servers not in options:
-        if settings["servers"] is None:
+        if cluster is None:
             raise InvalidRequest(
                 f"--sink: {settings['sink']} needs the brokers; give --servers HOST:PORT"
             )
-        options[servers] = settings["servers"]
+        options[servers] = cluster.servers
+        options |= {f"kafka.{name}": value for name, value in cluster.options.items()} | options
     return SinkPlace(kind, options)
 
 

@@ -9,6 +9,7 @@ from typing import IO, Any
 import click
 
 from joinengine.lab.commands import console, sessions
+from joinengine.lab.commands.broker_options import broker_options, cluster_of
 from joinengine.lab.commands.generated_options import PATH, with_options
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
 from joinengine.lab.commands.sink_options import pairs, sink_of, sink_options
@@ -39,7 +40,7 @@ _options = [
         metavar="NAME=DDL",
         help="Columns of the messages of a topic: clicks=id bigint, at timestamp.",
     ),
-    click.option("--servers", metavar="HOST:PORT,..", help="The brokers of kafka:TOPIC."),
+    *broker_options("The brokers of kafka:TOPIC."),
     click.option(
         "--delay", metavar="D", help="How late rows may be; windows need it. Such as '5 minutes'."
     ),
@@ -119,6 +120,7 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
     from joinengine.lab.queries.topic_side import topic_side  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
+    cluster = cluster_of(settings)
     columns = dict(pairs("--columns", settings["columns"], "NAME=DDL"))
     sides, tables = dict[str, Any](), dict[str, str]()
     for source, there in pairs("--source", settings["sources"], "NAME=KIND:PLACE"):
@@ -126,7 +128,7 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
         if kind == "kafka":
             flag = f'--columns "{source}=id bigint, at timestamp"'
             ddl = columns.get(source)
-            sides[source] = topic_side(f"source {source}", there, settings["servers"], ddl, flag)
+            sides[source] = topic_side(f"source {source}", there, cluster, ddl, flag)
         elif kind == "parquet" and where:
             sides[source] = FolderSide(str(place(where, source)), ends=ends)
         elif kind == "table" and where:

@@ -27,6 +27,7 @@ from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.sources.sourcefiles import SourceFile
+from joinengine.world.kafka_clients import Cluster
 
 #: The exponent of the skew of generated streams, except those with rules of their own.
 ZIPF = 0.8
@@ -56,7 +57,7 @@ class Options:
 
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
     batches (None: as the query does). `text`: a file whose words take the place of generated ones.
-    `own`: of OWN what is given. `servers`: the brokers whose topics hold the stream; None: it is
+    `own`: of OWN what is given. `cluster`: the brokers whose topics hold the stream; None: it is
     read from files. `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the
     writer as text.
     """
@@ -78,7 +79,7 @@ class Options:
     merge_every: int | None = None
     text: Path | None = None
     own: Mapping[str, int] = field(default_factory=dict)
-    servers: str | None = None
+    cluster: Cluster | None = None
     engine: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -283,7 +284,7 @@ def check(query: Query, options: Options) -> None:
         if name not in query.own:
             raise InvalidRequest(f"{name}: {query.name} has none, found {value}; leave it out")
     query.stream(options)
-    if query.aggregates and options.servers is not None:
+    if query.aggregates and options.cluster is not None:
         raise InvalidRequest(
             f"source: {query.name} aggregates windows, and a topic has no end that would close the "
             "last of them; leave out --source kafka, or take a query that joins, such as eq5"

@@ -114,8 +114,8 @@ def run(
     recorded = query.stream(options).record(say)
     if query.generated:
         recorded = reachable(recorded, places.reach or places.state, say)
-    if options.servers is not None:
-        recorded = in_topics(recorded, options.servers, options.interval_rows, query.name)
+    if options.cluster is not None:
+        recorded = in_topics(recorded, options.cluster, options.interval_rows, query.name)
     with _checkpoint(places.checkpoint) as checkpoint:
         there = checkpoint_at(str(checkpoint), places.state)
         resumed = manifests.newest(there.manifests) is not None
@@ -320,7 +320,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "store": _store_words(options),
         "exchange": chosen_exchange(options.engine.get("exchange"), state).value,
         "order": options.order if made else None,
-        "source": "files" if options.servers is None else "kafka",
+        "source": "files" if options.cluster is None else "kafka",
     }
 
 

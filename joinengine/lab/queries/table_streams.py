@@ -17,8 +17,9 @@ def table_stream(spark: Any, recorded: RecordedStream, table: str) -> OwnStream:
     if recorded.topics is not None and spark is not None:
         return kafka_stream(
             spark,
-            recorded.topics.servers,
+            recorded.topics.cluster.servers,
             topic_of(recorded, table),
+            options=recorded.topics.cluster.options,
             schema=types.spark_schema(recorded.schema(table)),
             max_rows=recorded.topics.batch_rows[table],
         )

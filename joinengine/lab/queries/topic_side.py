@@ -15,7 +15,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.sources.feeds import open_feed
 from joinengine.sources.places import by_file
 from joinengine.spark.sources.own_streams import OwnStream
-from joinengine.world.kafka_clients import check_reachable
+from joinengine.world.kafka_clients import Cluster, check_reachable
 
 #: How a side begins that is a topic.
 PREFIX = "kafka:"
@@ -26,7 +26,7 @@ class TopicSide:
     """A topic of JSON objects, with these columns (DDL text)."""
 
     topic: str
-    servers: str
+    cluster: Cluster
     columns: str
 
     @override
@@ -35,15 +35,22 @@ class TopicSide:
 
     def check(self, option: str) -> None:
         """Raise InvalidRequest if no broker answers, or it has no such topic."""
-        check_reachable(self.servers, None, [self.topic])
+        check_reachable(self.cluster.servers, self.cluster.options, [self.topic])
 
     def rows(self, option: str) -> int:
         """How many messages there are."""
-        return messages_of(self.servers, self.topic) or 0
+        return messages_of(self.cluster, self.topic) or 0
 
     def stream(self, spark: Any, rows: int, *, asked: bool = True) -> OwnStream:
         """The topic from its begin on, about `rows` messages in a batch."""
-        return kafka_stream(spark, self.servers, self.topic, schema=self.columns, max_rows=rows)
+        return kafka_stream(
+            spark,
+            self.cluster.servers,
+            self.topic,
+            schema=self.columns,
+            max_rows=rows,
+            options=self.cluster.options,
+        )
 
     def tuples(self, spark: Any, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The columns `schema` of all its rows, under the names of `named`."""
@@ -56,17 +63,17 @@ class TopicSide:
 
 
 def topic_side(
-    option: str, text: str, servers: str | None, columns: str | None, flag: str
+    option: str, text: str, cluster: Cluster | None, columns: str | None, flag: str
 ) -> TopicSide:
-    """The side that `kafka:TOPIC` names. Raises InvalidRequest if servers or columns lack.
+    """The side that `kafka:TOPIC` names. Raises InvalidRequest if brokers or columns lack.
 
     `flag`: the option that has the columns, with an example.
     """
     topic = text.removeprefix(PREFIX)
     if not topic:
         raise InvalidRequest(f"{option}: {text!r} names no topic; write {PREFIX}TOPIC")
-    if servers is None:
+    if cluster is None:
         raise InvalidRequest(f"{option}: {text} needs the brokers; give --servers HOST:PORT")
     if columns is None:
         raise InvalidRequest(f"{option}: {text} needs the columns of its messages; give {flag}")
-    return TopicSide(topic, servers, columns)
+    return TopicSide(topic, cluster, columns)

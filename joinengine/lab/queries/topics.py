@@ -18,7 +18,7 @@ from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import InTopics, RecordedStream, default_interval_rows
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
-from joinengine.world.kafka_clients import client_config, library, told
+from joinengine.world.kafka_clients import Cluster, library
 
 #: Seconds that a broker may take for one answer.
 _ANSWERS_S = 30.0
@@ -38,7 +38,7 @@ def topic_of(recorded: RecordedStream, table: str) -> str:
 
 def load(
     recorded: RecordedStream,
-    servers: str,
+    cluster: Cluster,
     partitions: int,
     *,
     anew: bool = False,
@@ -49,11 +49,11 @@ def load(
     Raises InvalidRequest for a topic that has other messages, unless `anew`, which deletes it;
     JoinEngineError if the broker takes a message and does not keep it.
     """
-    admin = library().admin.AdminClient(client_config(servers))
+    admin = library().admin.AdminClient(cluster.config())
     loaded = dict[str, int]()
     for table, rows in recorded.rows.items():
         topic = topic_of(recorded, table)
-        messages = messages_of(servers, topic)
+        messages = messages_of(cluster, topic)
         if messages == rows:
             say(f"{topic} has its {counted(rows, 'row')} already")
         else:
@@ -61,46 +61,47 @@ def load(
                 _remove(admin, topic, messages, rows, anew=anew)
             _make(admin, topic, partitions)
             say(f"sending {table} to topic {topic}: {counted(rows, 'row')}")
-            _send(recorded, table, servers, topic, partitions)
+            _send(recorded, table, cluster, topic, partitions)
         loaded[topic] = rows
     return loaded
 
 
 def in_topics(
-    recorded: RecordedStream, servers: str, interval_rows: int | None, query: str
+    recorded: RecordedStream, cluster: Cluster, interval_rows: int | None, query: str
 ) -> RecordedStream:
     """The stream as its topics hold it; a batch of a table is as long as an interval of its files.
 
     Raises InvalidRequest unless each table is in its topic, whole.
     """
-    check_loaded(recorded, servers, query)
+    check_loaded(recorded, cluster, query)
     total = sum(recorded.rows.values())
     intervals = -(-total // (interval_rows or default_interval_rows(total)))
     batch_rows = {table: max(1, -(-rows // intervals)) for table, rows in recorded.rows.items()}
-    return replace(recorded, topics=InTopics(servers, batch_rows))
+    return replace(recorded, topics=InTopics(cluster, batch_rows))
 
 
-def check_loaded(recorded: RecordedStream, servers: str, query: str) -> None:
+def check_loaded(recorded: RecordedStream, cluster: Cluster, query: str) -> None:
     """Raise InvalidRequest unless each table is in its topic, whole."""
     for table, rows in recorded.rows.items():
         topic = topic_of(recorded, table)
-        messages = messages_of(servers, topic)
+        messages = messages_of(cluster, topic)
         if messages is None:
             raise InvalidRequest(
-                f"source: Kafka at {servers} has no topic {topic}; load the stream with joinengine "
-                f"load {query} --servers {servers} and the same --scale, --zipf and --seed"
+                f"source: Kafka at {cluster.servers} has no topic {topic}; load the stream with "
+                f"joinengine load {query} --servers {cluster.servers} and the same --scale, --zipf "
+                "and --seed"
             )
         if messages != rows:
             raise InvalidRequest(
                 f"source: topic {topic} has {counted(messages, 'message')} of {rows:,}; load it "
-                f"anew with joinengine load {query} --servers {servers} --replace"
+                f"anew with joinengine load {query} --servers {cluster.servers} --replace"
             )
 
 
-def messages_of(servers: str, topic: str) -> int | None:
+def messages_of(cluster: Cluster, topic: str) -> int | None:
     """How many messages a topic has, over all partitions; None: it is not there."""
     kafka = library()
-    client = kafka.Consumer({**client_config(servers), "group.id": "joinengine-load"})
+    client = kafka.Consumer(cluster.config(group_id="joinengine-load"))
     try:
         known = client.list_topics(timeout=_ANSWERS_S).topics
         if topic not in known:
@@ -110,7 +111,7 @@ def messages_of(servers: str, topic: str) -> int | None:
             for partition in known[topic].partitions
         ]
     except kafka.KafkaException as error:
-        raise told(error, servers, topic=topic) from None
+        raise cluster.told(error, topic) from None
     finally:
         client.close()
     return int(sum(last - first for first, last in ends))
@@ -131,16 +132,16 @@ def _make(admin: Any, topic: str, partitions: int) -> None:
     admin.create_topics([new])[topic].result(_ANSWERS_S)
 
 
-def _send(recorded: RecordedStream, table: str, servers: str, topic: str, partitions: int) -> None:
+def _send(
+    recorded: RecordedStream, table: str, cluster: Cluster, topic: str, partitions: int
+) -> None:
     failed = list[str]()
 
     def note(error: Any, message: Any) -> None:
         if error is not None:
             failed.append(error.str())
 
-    producer = library().Producer(
-        {**client_config(servers), "linger.ms": 20, "compression.type": "lz4"}
-    )
+    producer = library().Producer(cluster.config(linger_ms=20, compression_type="lz4"))
     for number, (value, time_ms) in enumerate(_messages(recorded, table)):
         while len(producer) >= _WAITING:
             producer.poll(0.1)

@@ -27,6 +27,7 @@ from joinengine.lab.tpch.skew import FOREIGN_KEYS, ZipfKeys, check_zipf, shuffle
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.world.kafka_clients import Cluster
 
 #: Event time of arrival 0: 2024-01-01 00:00 UTC, microseconds.
 EPOCH_US = 1_704_067_200_000_000
@@ -77,7 +78,7 @@ class StreamSpec:
 class InTopics:
     """Where the tables of a stream lie in Kafka too; table -> messages that a batch reads."""
 
-    servers: str
+    cluster: Cluster
     batch_rows: Mapping[str, int]
 
 
