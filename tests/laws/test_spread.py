@@ -83,7 +83,9 @@ def test_no_result_is_lost_with_an_instance(spread, settings, wishes, losses, re
     for number, sides in enumerate(batches):
         if number in restarts:
             query.restart()
-        if not query.chosen.absent and not query.state.layouts.older:
+        before = getattr(query.state.layouts.pending, "before", query.chosen)
+        whole = not query.chosen.absent and not before.absent
+        if whole and not query.state.layouts.older:
             lose(query, losses.get(number, ()))
         query.run_tuples(number, *sides)
     check_results(query, batches)
