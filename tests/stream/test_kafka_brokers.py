@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 
 from benchmarks.kafka.broker import Broker
 from joinengine import StreamJoin, equi, kafka_stream
@@ -59,14 +59,29 @@ class Brokers:
     def admin(self):
         return next(broker.admin for broker in self.each if broker.is_running)
 
-    def leader_of(self, topic, partition=0):
-        """The broker that answers for a partition."""
-        (answer,) = self.admin.describe_topics(TopicCollection([topic])).values()
-        return self.each[answer.result(30).partitions[partition].leader.id - 1]
+    def leader_of(self, topic):
+        """The broker that answers for the first partition."""
+        return self.each[self._partitions(topic)[0].leader.id - 1]
 
     def are_in_step(self, topic):
-        (answer,) = self.admin.describe_topics(TopicCollection([topic])).values()
-        return all(len(part.isr) == 3 for part in answer.result(30).partitions)
+        return all(len(part.isr) == 3 for part in self._partitions(topic))
+
+    def _partitions(self, topic):
+        """What a broker says of them; it may not answer while another takes over."""
+        found = []
+
+        def ask():
+            (answer,) = self.admin.describe_topics(
+                TopicCollection([topic]), request_timeout=5.0
+            ).values()
+            try:
+                found[:] = answer.result(10).partitions
+            except (KafkaException, TimeoutError):
+                return False
+            return True
+
+        soon(ask, 90.0)
+        return found
 
 
 @pytest.fixture
