@@ -22,6 +22,15 @@ from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source, Table, delays_of
 from joinengine.spark.sources.own_streams import OwnStream
 
+
+class NoDelay(InvalidRequest):
+    """Nobody has said how late rows may be; `column`: of their time."""
+
+    def __init__(self, text: str, column: str) -> None:
+        super().__init__(text)
+        self.column = column
+
+
 #: A stream, and its event-time column.
 Timed = tuple[Source, str]
 
@@ -179,8 +188,9 @@ def _delay(given: int | None, timed: Timed | None, name: str = "within") -> int:
     source, column = timed
     delay = delays_of(source).get(column) if given is None else given
     if delay is None:
-        raise InvalidRequest(
+        raise NoDelay(
             f"{name}: the delay of {column} is missing. Give {name}(..., delay=...), or call "
-            f"withWatermark({column!r}, ...) on the input"
+            f"withWatermark({column!r}, ...) on the input",
+            column,
         )
     return delay

@@ -98,7 +98,10 @@ def _two_names(on: Equi) -> str:
     """What to write in place of names that both sides should have."""
     text = on.left[0] if len(on.left) == 1 else " = ".join(on.left)
     left, right = Theta(text).equated or ("a", "b")
-    return f"For columns with different names, write equi({left!r}, {right!r})"
+    return (
+        f"For columns with different names, write equi({left!r}, {right!r}), or {left}={right} "
+        "at a shell"
+    )
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:

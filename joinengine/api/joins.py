@@ -255,7 +255,8 @@ class StreamJoin(StreamQuery):
         if self._table is not None:
             raise InvalidRequest(
                 f"within: the {self._table.name.lower()} side is a table, which has no event time. "
-                f"Leave within out; joined rows keep the event time of the stream"
+                "If it is to be a stream, read it with spark.readStream or parquet_stream; else "
+                "leave within out: joined rows keep the event time of the stream"
             )
         window = checks.found_times(window, self._schemas, exact=session.case_sensitive())
         checks.check_ahead(window.ahead_us, "within", self._flat()[1])

@@ -5,7 +5,6 @@ Law: an option that a sink of ours does not take is refused by name; case does n
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import meant
 from joinengine.reporting.server import Place
 from joinengine.world import kafka_clients
 
@@ -113,10 +113,9 @@ def check_names(sink: str, options: Iterable[str]) -> None:
             continue
         # Those of the sink itself come first: they are what a reader looks for.
         known = sorted((option for option in OPTIONS if sink_takes(sink, option)), key=_is_of_all)
-        near = difflib.get_close_matches(name.lower(), [option.lower() for option in known], 1)
-        hint = f"Did you mean {_CANONICAL[near[0]]!r}? " if near else ""
         raise InvalidRequest(
-            f"{sink}: option {name!r} is unknown. {hint}The options are {', '.join(known)}"
+            f"{sink}: option {name!r} is unknown{meant(name, known) or '.'} The options are "
+            f"{', '.join(known)}"
         )
 
 

@@ -6,11 +6,13 @@ it, with other names of columns. No generator of SQL comes between, which could 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from joinengine.api.checks import NoDelay
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import in_a_line
 
@@ -91,7 +93,9 @@ class SqlText:
                 f"sql: the text cannot be read: {in_a_line(error)}; close every quote and bracket"
             ) from None
         except errors.ParseError as error:
-            first = error.errors[0]
+            first, begin = error.errors[0], re.match(r"\s*(\w+)", self.text)
+            if begin is not None and begin[1].upper() not in ("SELECT", "WITH"):
+                raise InvalidRequest(f"sql: expected one SELECT, found {begin[1]}") from None
             raise InvalidRequest(
                 f"sql: line {first['line']}, column {first['col']}: the text is not valid SQL near "
                 f"{first['highlight']!r}: {in_a_line(first['description'])}"
@@ -115,6 +119,12 @@ class SqlText:
         """Say of a refusal inside that it is of `node`, unless it has a place already."""
         try:
             yield
+        except NoDelay as error:
+            raise self.refusal(
+                node,
+                f"the delay of {error.column} is missing; give sql(.., delay='5 minutes'), or "
+                "--delay '5 minutes' at a shell",
+            ) from None
         except InvalidRequest as error:
             if str(error).startswith("sql: line"):
                 raise

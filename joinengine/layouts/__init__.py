@@ -31,6 +31,7 @@ from joinengine.layouts.whole_keys import (
 )
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import meant
 
 #: To add a layout: a module, and a line here.
 LAYOUTS: Mapping[str, type[LayoutChoice]] = {
@@ -114,7 +115,9 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
     if family == "bi" and number.isdigit():
         name, given = BiK.name, {"subgroup_count": int(number)}
     if name not in LAYOUTS:
-        raise InvalidRequest(f"layout: expected one of {', '.join(LAYOUTS)}, found {layout!r}")
+        raise InvalidRequest(
+            f"layout: expected one of {', '.join(LAYOUTS)}, found {layout!r}{meant(name, LAYOUTS)}"
+        )
     if colon:
         given |= read_settings(LAYOUTS[name], name, text)
     return LAYOUTS[name](**given)

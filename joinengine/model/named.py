@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeVar
 
@@ -26,3 +28,14 @@ def one_of(names: type[Named], word: str, what: str) -> Named:
         raise InvalidRequest(
             f"{what}: {word!r} is unknown; choose one of {', '.join(names)}"
         ) from None
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """A question about the name that is most like `word`, to follow a text; empty: none is.
+
+    >>> meant("Hsh", ["auto", "hash"]), meant("best", ["auto", "hash"])
+    (". Did you mean 'hash'?", '')
+    """
+    spelt = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower(), spelt, 1)
+    return f". Did you mean {spelt[near[0]]!r}?" if near else ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Keeper
 from joinengine.state.run import RunStore
-from joinengine.state.upkeep import Upkeep
+from joinengine.state.upkeep import Shelf, Upkeep
 from joinengine.world.world import MACHINE
 from tests.laws.cases import relaxed
 
@@ -24,7 +24,7 @@ NEWEST = 3
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(Shelf):
     """A shelf of numbered tuples; below the watermark they are needed no more."""
 
     label: str = "values"

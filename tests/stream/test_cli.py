@@ -338,6 +338,7 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["run", "eq6"], "query: expected one of eq5"),
+        (["run", "eq55"], "found 'eq55'. Did you mean 'eq5'?"),
         (["run", "eq5", "--layout", "best"], "layout: expected one of auto, hash"),
         (
             ["run", "eq5", "--instances", "0"],

@@ -33,6 +33,7 @@ def interval(**changes):
 
 REFUSED = {
     "layout: expected one of auto, hash, .*, found 'best'": {"layout": "best"},
+    "found 'Hsh:base=ring'. Did you mean 'hash'": {"layout": "Hsh:base=ring"},
     "column 'nokey' of the left side does not exist; the columns of the left side are id": {
         "on": equi("nokey", "order_id")
     },

@@ -11,7 +11,7 @@ REFUSED = {
     "select 1 union select 2": "expected one SELECT, found UNION",
     "select 1; select 2": "sql: expected one SELECT, found 2 statements",
     "insert into f select 1": "expected one SELECT, found INSERT",
-    "selec a from": "line 1, column 12: the text is not valid SQL near 'from'",
+    "selec a from": "expected one SELECT, found selec",
     "select a from f where x = 'abc": "the text cannot be read",
     "select 1 as one": "FROM is missing",
     "select * from no join w on no.k = w.k": "stream 'no' is unknown; the streams are f, w, t",
@@ -89,8 +89,16 @@ def test_what_cannot_be_said_is_refused_in_a_sentence(text, said):
 
 
 def test_no_delay_is_refused_where_the_window_is_needed():
-    with pytest.raises(InvalidRequest, match="line 1, column 28: within: the delay of ts is"):
+    with pytest.raises(
+        InvalidRequest, match=r"line 1, column 28: the delay of ts is missing; give sql\(.*--delay"
+    ):
         sql(f"select id, wid from f join w on {NEAR}", S, instances=4)
+
+
+@pytest.mark.parametrize("word", ["SELEC", "slect", "FROM"])
+def test_the_first_word_is_what_is_wrong_with_it(word):
+    with pytest.raises(InvalidRequest, match=f"sql: expected one SELECT, found {word}"):
+        sql(f"{word} user_id FROM f", S, delay=LATE, instances=4)
 
 
 @pytest.mark.parametrize("more", ["(" * 3000 + "f.x > 3" + ")" * 3000, "f.x > 1 and " * 3000])

@@ -22,6 +22,7 @@ from joinengine.lab.queries.stock import Stock
 from joinengine.lab.queries.supplier_prices import AsOfPrices, LatestPrices
 from joinengine.lab.queries.topk import Topk
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import meant
 
 #: To add a query: a module, and a line here.
 QUERIES: Mapping[str, Query] = {
@@ -39,5 +40,7 @@ __all__ = ["QUERIES", "Options", "Query", "find"]
 def find(name: str) -> Query:
     """A query by its name. Raises InvalidRequest, with a list of the queries, if there is none."""
     if name not in QUERIES:
-        raise InvalidRequest(f"query: expected one of {', '.join(QUERIES)}, found {name!r}")
+        raise InvalidRequest(
+            f"query: expected one of {', '.join(QUERIES)}, found {name!r}{meant(name, QUERIES)}"
+        )
     return QUERIES[name]
