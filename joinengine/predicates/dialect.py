@@ -109,7 +109,10 @@ def compile_predicate(
     reading = Translation(text, schemas, what, zone, exact=exact)
     sql, kind = reading.select(parsed(text, what))
     if kind != "BOOLEAN":
-        raise InvalidRequest(f"{what}: expected a predicate, found {quoted(text)} of type {kind}")
+        raise InvalidRequest(
+            f"{what}: expected a predicate, found {quoted(text)} of type {kind}; "
+            "compare it with something"
+        )
     return Predicate(text, f"{sql} from pairs", tuple(reading.columns), zone)
 
 
@@ -126,10 +129,11 @@ def parsed(text: str, what: str) -> Any:
     if tree.get("error"):
         why = in_a_line(tree["error_message"])
         check_said(why, what, text)
-        raise InvalidRequest(
-            f"{what}: {quoted(text)} is not a valid predicate: {why} (a column name that is an SQL "
-            f"keyword needs backticks, such as `at`)"
-        )
+        if tree.get("position") == str(len(f"select ({inside}".encode())):
+            why = "it ends before it is complete"
+        else:
+            why += " (a column name that is an SQL keyword needs backticks, such as `at`)"
+        raise InvalidRequest(f"{what}: {quoted(text)} is not a valid predicate: {why}")
     node = tree["statements"][0]["node"]
     plain = node["type"] == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
     if len(tree["statements"]) != 1 or not plain or len(node["select_list"]) != 1:

@@ -234,7 +234,9 @@ def test_reading_filters_and_casts(folder):
     ("text", "message"),
     [
         ("c > 1", "column 'c' does not exist; the columns are b, a"),
-        ("a >", "is not a valid predicate"),
+        ("a > (", "is not a valid predicate: it ends before it is complete"),
+        ("a > ) 3", "is not a valid predicate"),
+        ("at > 3", r"is not a valid predicate: .*needs backticks"),
         ("a + 1", "expected a predicate, found 'a . 1' of type (BIGINT|INTEGER)"),
         ("a in (select 1)", "subquery in .* is not supported"),
         ("random() < 0.5", "random in .* is not supported"),
