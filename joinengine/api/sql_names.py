@@ -13,6 +13,7 @@ from sqlglot import exp
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
 from joinengine.api.sql_text import SqlText, bare, called, conjuncts, ticked
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import meant
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark.session import session
@@ -325,7 +326,7 @@ class Reader:
                 raise self.text.refusal(
                     column,
                     f"column {parts[1]!r} of {owner[0].alias} does not exist; its columns are "
-                    f"{', '.join(owner[0].columns)}",
+                    f"{', '.join(owner[0].columns)}{meant(parts[1], owner[0].columns)}",
                 )
             self._check_using(column, tree, owner[0], name)
             return self._used(owner[0], name), 2
@@ -347,9 +348,11 @@ class Reader:
             )
         if len(parts) > 1:
             raise self._no_alias(column, parts[0], leaves)
-        known = ", ".join(name for leaf in leaves for name in leaf.columns)
+        known = list(dict.fromkeys(name for leaf in leaves for name in leaf.columns))
         raise self.text.refusal(
-            column, f"column {parts[0]!r} does not exist; the columns are {known}"
+            column,
+            f"column {parts[0]!r} does not exist; the columns are {', '.join(known)}"
+            f"{meant(parts[0], known)}",
         )
 
     def _used(self, leaf: Leaf, name: str) -> Key:

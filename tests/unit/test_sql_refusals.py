@@ -16,6 +16,8 @@ REFUSED = {
     "select 1 as one": "FROM is missing",
     "select * from no join w on no.k = w.k": "stream 'no' is unknown; the streams are f, w, t",
     "select f.no from f join w on f.k = w.k": "line 1, column 8: column 'no' of f does not exist",
+    "select f.idd from f join w on f.k = w.k": "Did you mean 'id'?",
+    "select widd from f join w on f.k = w.k": "Did you mean 'wid'?",
     "select no from f join w on f.k = w.k": "column 'no' does not exist; the columns are id,",
     "select q.k from f join w on f.k = w.k": "'q' names no entry of FROM; the entries are f, w",
     "select q.* from f join w on f.k = w.k": "'q' names no entry of FROM",
