@@ -145,7 +145,7 @@ def test_a_start_that_spark_fails_is_told_in_a_sentence(monkeypatch):
     def fails(spark):
         raise JavaError("org.apache.spark.SparkException: Python worker exited unexpectedly")
 
-    monkeypatch.setattr(starting.session, "prepare", fails)
+    monkeypatch.setattr(starting.session, "check_classic", fails)
     with pytest.raises(JoinEngineError, match=r"^the query failed: SparkException: Python worker"):
         starting.start(SimpleNamespace(spark=None), None)
 
