@@ -164,8 +164,8 @@ class KafkaTarget(Target):
         try:
             admin.create_topics([new])[self.tokens].result(PATIENCE_S)
         except kafka.KafkaException as error:
-            there = error.args[0].code() == kafka.KafkaError.TOPIC_ALREADY_EXISTS
-            if not there and not self._has_tokens(admin, kafka):
+            exists = error.args[0].code() == kafka.KafkaError.TOPIC_ALREADY_EXISTS
+            if not exists and not self._has_tokens(admin, kafka):
                 raise self._untaken(error) from None
 
     def _has_tokens(self, admin: Any, kafka: Any) -> bool:
