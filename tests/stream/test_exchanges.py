@@ -28,6 +28,7 @@ def seen(monkeypatch):
         def run(self, operator, tasks):
             context = self._context
             group, tracker = context.getLocalProperty("spark.jobGroup.id"), context.statusTracker()
+            context._jsc.sc().listenerBus().waitUntilEmpty()  # else jobs before this seem later
             before = set(tracker.getJobIdsForGroup(group))
             reports = super().run(operator, tasks)
             context._jsc.sc().listenerBus().waitUntilEmpty()
