@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from joinengine.lab.commands.broker_options import cluster_of
+from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.model.errors import InvalidRequest
 
 SECRET = "hunter2"
@@ -13,7 +13,7 @@ SECRET = "hunter2"
 
 def cluster(file, text):
     file.write_text(text)
-    return cluster_of({"servers": "host:1", "servers_config": file})
+    return cluster_from({"servers": "host:1", "servers_config": file})
 
 
 def test_settings_are_lines_of_name_and_value(tmp_path):
@@ -22,8 +22,8 @@ def test_settings_are_lines_of_name_and_value(tmp_path):
     assert read.servers == "host:1"
     assert read.options == {"sasl.username": "me", "sasl.password": f"{SECRET}="}
     assert SECRET not in repr(read)
-    assert cluster_of({"servers": "host:1"}).options == {}
-    assert cluster_of({}) is None
+    assert cluster_from({"servers": "host:1"}).options == {}
+    assert cluster_from({}) is None
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_file_that_has_something_else_is_refused(tmp_path, text, said):
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(InvalidRequest, match=r"missing cannot be read: No such file"):
-        cluster_of({"servers": "host:1", "servers_config": tmp_path / "missing"})
+        cluster_from({"servers": "host:1", "servers_config": tmp_path / "missing"})
     (tmp_path / "config").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidRequest, match=r"config cannot be read: it is no text"):
-        cluster_of({"servers": "host:1", "servers_config": tmp_path / "config"})
+        cluster_from({"servers": "host:1", "servers_config": tmp_path / "config"})
     with pytest.raises(click.UsageError, match="--servers-config applies to --servers"):
-        cluster_of({"servers_config": tmp_path / "config"})
+        cluster_from({"servers_config": tmp_path / "config"})

@@ -24,7 +24,7 @@ def broker_options(text: str, *, required: bool = False) -> list[Any]:
     ]
 
 
-def cluster_of(settings: dict[str, Any]) -> Any:
+def cluster_from(settings: dict[str, Any]) -> Any:
     """The brokers that a command is given, a Cluster; None: none are.
 
     Raises click.UsageError for settings without brokers, InvalidRequest for a file that has none.

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from joinengine.lab.commands import console
-from joinengine.lab.commands.broker_options import broker_options, cluster_of
+from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import (
     PATH,
     ZIPF_HELP,
@@ -52,7 +52,7 @@ def load(
     from joinengine.world.kafka_clients import check_reachable  # noqa: PLC0415
 
     named = find(query)
-    cluster = cluster_of(settings)
+    cluster = cluster_from(settings)
     check_reachable(cluster.servers, cluster.options)  # before the stream is made
     recorded = named.stream(generated_of(settings, zipf=zipf)).record(console.say)
     loaded = send(recorded, cluster, partitions, anew=replace, say=console.say)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from joinengine.lab.commands.broker_options import cluster_of
+from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.lab.commands.generated_options import Command
 from joinengine.lab.commands.sink_options import is_topic
 from joinengine.model.conditions import (
@@ -123,7 +123,7 @@ def own_join(given: dict[str, Any], settings: dict[str, Any], *, ends: bool) -> 
     """
     from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
 
-    cluster = cluster_of(settings)
+    cluster = cluster_from(settings)
     sides = {option: _side(option, given, cluster) for option in ("left", "right")}
     has_topic = is_topic(settings.get("sink")) or any(
         hasattr(side, "topic") for side in sides.values()

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from joinengine.api.option_table import OPTIONS, Option
-from joinengine.lab.commands.broker_options import broker_options, cluster_of
+from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import (
     DURATION,
     PATH,
@@ -163,7 +163,7 @@ def source_options(command: Command) -> Command:
 
 def _cluster(settings: dict[str, Any]) -> Any:
     """The brokers that hold the streams of a query; None: files do."""
-    cluster = cluster_of(settings)
+    cluster = cluster_from(settings)
     if settings.get("source") != "kafka":
         if not (cluster is None or settings.get("left") or is_topic(settings.get("sink"))):
             raise click.UsageError(

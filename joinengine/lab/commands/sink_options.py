@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from joinengine.lab.commands.broker_options import cluster_of
+from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.lab.commands.generated_options import Command, with_options
 from joinengine.model.errors import InvalidRequest
 
@@ -62,7 +62,7 @@ def sink_of(settings: dict[str, Any]) -> Any:
         )
     if option is not None:
         options[option] = str(place(where, "--sink")) if option == "path" else where
-    servers, cluster = "kafka.bootstrap.servers", cluster_of(settings)
+    servers, cluster = "kafka.bootstrap.servers", cluster_from(settings)
     if kind == "kafka" and servers not in options:
         if cluster is None:
             raise InvalidRequest(

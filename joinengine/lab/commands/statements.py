@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from joinengine.lab.commands import console, sessions
-from joinengine.lab.commands.broker_options import broker_options, cluster_of
+from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import PATH, with_options
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
 from joinengine.lab.commands.sink_options import pairs, sink_of, sink_options
@@ -120,7 +120,7 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
     from joinengine.lab.queries.topic_side import topic_side  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
-    cluster = cluster_of(settings)
+    cluster = cluster_from(settings)
     columns = dict(pairs("--columns", settings["columns"], "NAME=DDL"))
     sides, tables = dict[str, Any](), dict[str, str]()
     for source, there in pairs("--source", settings["sources"], "NAME=KIND:PLACE"):
