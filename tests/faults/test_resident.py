@@ -15,7 +15,7 @@ def seen(reported):
 def test_there_is_a_task_for_each_core_and_each_knows_its_executor(seen):
     found = seen["stay"]
     # On a busy machine a job that has just ended may still seem to wait.
-    assert found["by"].count("stay") >= len(found["by"]) - 1 > 3
+    assert found["by"].count("stay") >= len(found["by"]) - 1 > 1
     assert "tasks: resident: they run from batch to batch" in found["explain"]
     assert len(found["executors"]) == found["slots"] == 2
     assert all(one.startswith("executor_") for one in found["executors"])
