@@ -23,7 +23,7 @@ def start(tmp_path, rows, *more):
     command = [
         *(sys.executable, "-m", "joinengine", "run", "eq5", "--layout", "mnrt", "--zipf", "1.0"),
         *("--scale", "0.01", "--instances", "6", "--interval-rows", str(rows)),
-        *("--work-per-tuple", "200 us"),  # else all batches are over before the knife falls
+        *("--work-per-tuple", "500 us"),  # else all batches are over before the knife falls
         *("--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "checkpoint")),
         *more,
     ]
