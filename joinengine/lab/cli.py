@@ -94,6 +94,8 @@ def main() -> None:
     try:
         cli(standalone_mode=True)
     except JoinEngineError as error:
-        console.fail(str(error))
+        from joinengine.lab.commands.shell_words import at_a_shell  # noqa: PLC0415 - of options
+
+        console.fail(at_a_shell(str(error)))
         refused = isinstance(error, InvalidRequest) and not isinstance(error, TakenOver)
         sys.exit(2 if refused else 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
@@ -22,12 +23,12 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
     """The objects that the values are, one row each, with these fields."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
-    lines = values
-    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+    text = b"\n".join(values)
+    if not _are_braced(values, text):
         lines = [value.strip() for value in values]
-        if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+        text = b"\n".join(lines)
+        if not _are_braced(lines, text):
             raise Refused("it is no JSON object")
-    text = b"\n".join(lines)
     if not text.isascii():
         text.decode()  # Arrow does not look whether it is UTF-8
     table = pj.read_json(
@@ -44,6 +45,17 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
         return table
     columns = [table[field.name].cast(field.type) for field in payload]
     return pa.Table.from_arrays(columns, schema=payload)
+
+
+def _are_braced(lines: Sequence[bytes], text: bytes) -> bool:
+    """Whether each line of a text begins with { and ends with }."""
+    lengths = np.fromiter(map(len, lines), np.int64, len(lines))
+    if not lengths.all():
+        return False
+    letters = np.frombuffer(text, np.uint8)
+    ends = np.cumsum(lengths + 1) - 1
+    first, last = letters[ends - lengths], letters[ends - 1]
+    return bool((first == ord("{")).all() and (last == ord("}")).all())
 
 
 #: Where no column is asked for, rows are to be counted all the same.

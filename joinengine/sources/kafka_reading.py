@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import filterfalse, groupby
 from threading import Lock, Timer
 from typing import Any
 
@@ -37,6 +38,8 @@ from joinengine.world.kafka_clients import Cluster, is_of_group, library
 from joinengine.world.world import MACHINE
 
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 64 << 20
+#: Messages are asked for so many at a time: those of more fall out of the processor's caches.
+_CALL_ROWS = 1 << 12
 #: So long a client waits for a message before it looks whether a partition has ended, in seconds.
 _WAIT_S = 0.01
 #: So long nothing may come before the broker counts as away, in seconds.
@@ -151,7 +154,7 @@ class _Client:
             self._end_range(number, left)
         while left:
             wanted = sum(to - self.next[number] for number, to in left.items())
-            fetched = self._consumed(min(max(wanted, 1), CHUNK_ROWS))
+            fetched = self._consumed(min(max(wanted, 1), _CALL_ROWS))
             if fetched:
                 silent_s = MACHINE.timer_s()
             elif MACHINE.timer_s() - silent_s > _AWAY_S:
@@ -160,13 +163,13 @@ class _Client:
                     f", and topic {self._reading.topic!r} has more; start the query again when it "
                     "answers"
                 )
-            for partition, messages in _sorted(fetched).items():
+            said = list(filter(self._kafka.Message.error, fetched))
+            for partition, messages in self._by_partition(fetched, are_all=not said):
                 taken = self._taken(partition, messages, left)
                 parts.setdefault(partition, []).extend(taken)
                 size += sum(map(len, taken))
-            for message in fetched:
-                if message.error() is not None:
-                    self._heed(message, left, gone)
+            for error in said:
+                self._heed(error, left, gone)
             self._drop_early(left)
             if size >= CHUNK_BYTES or sum(map(len, parts.values())) >= CHUNK_ROWS:
                 yield from filter(None, parts.values())
@@ -189,6 +192,15 @@ class _Client:
         except self._kafka.KafkaException as error:
             raise self._reading.cluster.told(error, self._reading.topic) from None
         return messages
+
+    def _by_partition(
+        self, fetched: Sequence[Any], *, are_all: bool
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Messages in runs of one partition, without errors unless all `are_all` messages."""
+        known = self._kafka.Message
+        messages = fetched if are_all else filterfalse(known.error, fetched)
+        for partition, run in groupby(messages, known.partition):
+            yield partition, list(run)
 
     def _taken(self, partition: int, messages: list[Any], left: dict[int, int]) -> list[Any]:
         """Those of some messages that the range has; others wait, and the range may be over."""
@@ -251,15 +263,6 @@ class _Client:
     def close(self) -> None:
         """Let go of the connections."""
         self._consumer.close()
-
-
-def _sorted(messages: Sequence[Any]) -> dict[int, list[Any]]:
-    """Messages by partition."""
-    parts = dict[int, list[Any]]()
-    for message in messages:
-        if message.error() is None:
-            parts.setdefault(message.partition(), []).append(message)
-    return parts
 
 
 #: Clients that nobody uses at the moment, by what they read.

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from joinengine.lab.commands.shell_words import at_a_shell
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark.query import heartbeat
 from joinengine.spark.query.heartbeat import Heartbeat, Takeover, beating, check_alone, claim_after
@@ -56,7 +57,7 @@ def is_free(checkpoint, takeover=Takeover.WAIT):
         check_alone(checkpoint, takeover)
     except InvalidRequest as error:
         assert "is running on checkpoint" in str(error)
-        assert "--takeover take" in str(error)
+        assert "--takeover take" in at_a_shell(str(error))
         return False
     return True
 

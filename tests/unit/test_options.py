@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,8 @@ from joinengine.api.values import size
 from joinengine.driver.settings import Settings, Tasks
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.lab.cli import cli
+from joinengine.lab.commands.headings import Heading
+from joinengine.lab.commands.shell_words import at_a_shell
 from joinengine.model.errors import InvalidRequest
 
 
@@ -169,6 +172,40 @@ def test_a_flag_is_refused_in_the_words_of_the_writer():
     ):
         done = CliRunner().invoke(cli, ["run", "eq5", flag, text])
         assert done.exit_code == 2 and words in done.output, done.output
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "explain", "sql"])
+def test_help_has_each_option_once_and_under_a_heading(command):
+    told = CliRunner().invoke(cli, [command, "--help"], terminal_width=200).output
+    heads = [line[:-1] for line in told.splitlines() if line.endswith(":") and line[0] != " "]
+    assert heads == [one for one in Heading if one in heads] and len(heads) > 4
+    others = told.partition("Other options:\n")[2].partition("\n\n")[0]
+    assert others.split() == "-h, --help Show this message and exit.".split()
+    for option in cli.get_command(None, command).params:
+        flag = option.opts[-1]
+        assert len(re.findall(rf"^  {flag}(?![\w-])", told, re.MULTILINE)) == flag.startswith("--")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("start with .option('takeover', 'take')", "start with --takeover take"),
+        (
+            "or .option('shared', True) to write",
+            "or --sink parquet:FOLDER --sink-option shared=true to write",
+        ),
+        ("give .option('producers', 1)", "give --sink-option producers=1"),
+        ("give .option('nobody.knows', 1)", "give --sink-option nobody.knows=1"),
+        (
+            "start with a new checkpointLocation and stateLocation",
+            "start with a new --checkpoint and --state",
+        ),
+        ("workPerTuple: no", "--work-per-tuple: no"),
+        *[(same, same) for same in ("/a/checkpointLocation/b: the capacity", "storeRate2")],
+    ],
+)
+def test_a_shell_hears_of_flags(sentence, told):
+    assert at_a_shell(sentence) == told
 
 
 def test_triggers():

@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from joinengine.lab.commands.generated_options import PATH
+from joinengine.lab.commands.headings import Heading, headed
 from joinengine.model.errors import InvalidRequest
 
 
 def broker_options(text: str, *, required: bool = False) -> list[Any]:
     """The options; `text`: what the brokers are for."""
     return [
-        click.option("--servers", metavar="HOST:PORT,..", required=required, help=text),
-        click.option(
+        headed(Heading.PLACES)("--servers", metavar="HOST:PORT,..", required=required, help=text),
+        headed(Heading.PLACES)(
             "--servers-config",
             type=PATH,
             help="A file with settings for --servers, which may be secret: lines of NAME=VALUE, by "

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from joinengine.lab.commands.headings import Heading, headed
 from joinengine.lab.tpch.arrival import TableOrder
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
@@ -36,51 +37,48 @@ ZIPF_HELP = f"Zipf exponent of foreign keys. {ZIPF_DEFAULT}"
 
 def stream_options(command: Command) -> Command:
     """What the generated streams of a query are like."""
+    option = headed(Heading.GENERATED)
     options = [
-        click.option(
+        option(
             "--scale",
             type=float,
             default=0.1,
             show_default=True,
             help="TPC-H scale factor; 1 is 6 million lineitems, or 10 million events of Nexmark.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
-        click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
-        click.option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
-        click.option(
+        option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        option("--interval-rows", type=int, help="Rows per batch, over all sources."),
+        option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
+        option(
             "--span",
             type=DURATION,
             help="How much event time the stream covers. [default: 1280s, q5 1h, Nexmark by rate]",
         ),
-        click.option(
+        option(
             "--order",
             type=click.Choice([order.value for order in TableOrder]),
             default=TableOrder.UNIFORM.value,
             show_default=True,
             help="When rows of dimension tables arrive: spread over the stream, first, or last.",
         ),
-        click.option(
-            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
-        ),
-        click.option(
+        option("--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."),
+        option(
             "--shift-every",
             type=DURATION,
             help="Change the hot keys each time this much event time has passed.",
         ),
-        click.option(
+        option(
             "--text",
             type=PATH,
             help="Read the words of topk from this file, instead of generating them.",
         ),
-        click.option(
-            "--bins", type=int, help="Bins of a histogram of decision-tree. [default: 64]"
-        ),
-        click.option(
+        option("--bins", type=int, help="Bins of a histogram of decision-tree. [default: 64]"),
+        option(
             "--classes",
             type=int,
             help="Classes of what naive-bayes and decision-tree learn from. [default: 2]",
         ),
-        click.option(
+        option(
             "--depth",
             type=int,
             help="Levels of decision-tree, each of which is a run. [default: 3]",

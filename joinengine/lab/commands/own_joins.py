@@ -12,6 +12,7 @@ import click
 
 from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.lab.commands.generated_options import Command
+from joinengine.lab.commands.headings import Heading, headed
 from joinengine.lab.commands.sink_options import is_topic
 from joinengine.model.conditions import (
     Columns,
@@ -94,7 +95,7 @@ def own_options(command: Command) -> Command:
     """Options of a join of one's own folders."""
     for name, metavar, text in reversed(OWN):
         is_flag = metavar is None
-        option = click.option(
+        option = headed(Heading.YOURS)(
             f"--{name}", metavar=metavar, help=text, is_flag=is_flag, default=None
         )
         command = option(command)

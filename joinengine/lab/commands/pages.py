@@ -12,6 +12,7 @@ import click
 
 from joinengine.lab.commands import console
 from joinengine.lab.commands.generated_options import PATH, Command
+from joinengine.lab.commands.headings import Heading, headed
 from joinengine.lab.commands.run_options import check_file
 from joinengine.model.errors import InvalidRequest
 
@@ -38,14 +39,14 @@ class _Port(click.ParamType[int]):
         return int(text)
 
 
-report_option = click.option(
+report_option = headed(Heading.RESULTS)(
     "--report", "page_path", type=PATH, help="Write an HTML page of the run to this file."
 )
 
 
 def live_option(command: Command) -> Command:
     """`--live`, alone or with a port."""
-    return click.option(
+    return headed(Heading.RESULTS)(
         "--live",
         "port",
         is_flag=False,

@@ -20,6 +20,7 @@ from joinengine.lab.commands.generated_options import (
     stream_options,
     with_options,
 )
+from joinengine.lab.commands.headings import Heading, headed
 from joinengine.lab.commands.own_joins import OWN, own_join
 from joinengine.lab.commands.sink_options import is_topic
 from joinengine.layouts.layout import LayoutChoice
@@ -35,27 +36,33 @@ def query_options(command: Command) -> Command:
     """Options of all commands that run or explain a query."""
     number = "Number of instances of each operator."
     options = [
-        click.option("--instances", type=int, default=8, show_default=True, help=number),
+        headed(Heading.LAYOUT)("--instances", type=int, default=8, show_default=True, help=number),
         stream_options,
-        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
-        click.option(
+        headed(Heading.LAYOUT)(
+            "--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."
+        ),
+        headed(Heading.GENERATED)(
             "--window",
             type=DURATION,
             help="Greatest time between two matching rows; q5, topk, nexmark-q8: size of windows.",
         ),
-        click.option(
+        headed(Heading.GENERATED)(
             "--aggregators",
             type=int,
             help="Number of instances that merge partial results. [default: --instances]",
         ),
-        click.option(
+        headed(Heading.GENERATED)(
             "--merge-every",
             type=int,
             help="Merge partial results after this many batches. [default: 1; naive-bayes and "
             "decision-tree: at the end]",
         ),
-        click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
-        click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
+        headed(Heading.PLACES)(
+            "--master", default="local[*]", show_default=True, help="Spark master URL."
+        ),
+        headed(Heading.RESULTS)(
+            "--json", "json_path", type=PATH, help="Write the report to this file."
+        ),
     ]
     return with_options(options, command)
 
@@ -86,7 +93,7 @@ def engine_options(command: Command, but: str | None = None) -> Command:
     """Options of the table for a command that runs a query, `but` one (joinengine.api.options)."""
     for option in reversed([flag for name, flag in _FLAGS.items() if name != but]):
         names = option.value.names
-        command = click.option(
+        command = headed(Heading.ENGINE)(
             f"--{option.flag}",
             type=click.Choice(names) if names else _Text(option),
             metavar=None if names else option.value.metavar,
@@ -148,7 +155,7 @@ def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
 def source_options(command: Command) -> Command:
     """Where a run reads the streams of a QUERY."""
     options = [
-        click.option(
+        headed(Heading.GENERATED)(
             "--source",
             type=click.Choice(["files", "kafka"]),
             default="files",

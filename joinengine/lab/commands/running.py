@@ -14,6 +14,7 @@ import click
 
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.generated_options import PATH, ZIPF_DEFAULT, ZIPF_HELP
+from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.own_joins import own_options
 from joinengine.lab.commands.pages import (
     live_option,
@@ -50,7 +51,7 @@ Examples:
       --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes" --sink delta:sales
 """
 #: The setting `imbalance` of whichever layouts have it.
-_imbalance_option = click.option(
+_imbalance_option = headed(Heading.LAYOUT)(
     "--imbalance",
     type=float,
     metavar="X",
@@ -59,32 +60,42 @@ _imbalance_option = click.option(
 )
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=HeadedCommand, epilog=_EXAMPLES)
 @click.argument("query", required=False)
 @own_options
-@click.option("--layout", help=LAYOUT_HELP)
+@headed(Heading.LAYOUT)("--layout", help=LAYOUT_HELP)
 @_imbalance_option
-@click.option("--zipf", type=float, help=ZIPF_HELP)
-@click.option(
+@headed(Heading.GENERATED)("--zipf", type=float, help=ZIPF_HELP)
+@headed(Heading.RESULTS)(
     "--validate",
     is_flag=True,
     help="Compare the results with DuckDB. Exit code 1: they differ; 3: late rows are missing.",
 )
-@click.option(
+@headed(Heading.LAYOUT)(
     "--switch",
     "switches",
     multiple=True,
     metavar="BATCH:LAYOUT",
     help="Change the layout at this batch.",
 )
-@click.option(
+@headed(Heading.LAYOUT)(
     "--resize",
     "sizes",
     multiple=True,
     metavar="BATCH:N",
     help="Change the number of instances at this batch.",
 )
-@click.option(
+@headed(Heading.RESULTS)("--out", "out_folder", type=PATH, help="Write the results to this folder.")
+@sink_options
+@headed(Heading.STATE)(
+    "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
+)
+@headed(Heading.STATE)(
+    "--state",
+    metavar="URL",
+    help="The place for the state: s3://bucket/folder, or a folder that all executors see.",
+)
+@headed(Heading.LOSSES)(
     "--fail",
     "losses",
     multiple=True,
@@ -92,23 +103,13 @@ _imbalance_option = click.option(
     help="Make instances lose their state before this batch; needs --layout ftlb or --recovery "
     "store.",
 )
-@click.option(
+@headed(Heading.LOSSES)(
     "--kill",
     "kills",
     type=click.IntRange(min=1),
     multiple=True,
     metavar="BATCH",
     help="Kill an executor before this batch; needs a --master with executors.",
-)
-@click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
-@sink_options
-@click.option(
-    "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
-)
-@click.option(
-    "--state",
-    metavar="URL",
-    help="The place for the state: s3://bucket/folder, or a folder that all executors see.",
 )
 @report_option
 @live_option
@@ -212,29 +213,31 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
     return report["valid"] is None and bool(report["late_rows"] or report["ahead_rows"])
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("query", required=False)
 @own_options
-@click.option(
+@headed(Heading.LAYOUT)(
     "--layouts",
     "names",
     help="Layouts, such as hash,mnrt:imbalance=0.02. [default: all that support QUERY, "
     "except mixed-bf and readj, whose plans may take minutes]",
 )
 @_imbalance_option
-@click.option(
+@headed(Heading.GENERATED)(
     "--zipf",
     "exponents",
     help=f"Zipf exponents, such as 0,0.8,1.5. {ZIPF_DEFAULT}",
 )
-@click.option(
+@headed(Heading.RESULTS)(
     "--validate/--no-validate",
     default=True,
     show_default=True,
     help="Compare the results with DuckDB.",
 )
-@click.option("--figure", type=PATH, help="The file for the picture. [default: beside the JSON]")
-@click.option(
+@headed(Heading.RESULTS)(
+    "--figure", type=PATH, help="The file for the picture. [default: beside the JSON]"
+)
+@headed(Heading.STATE)(
     "--state",
     metavar="URL",
     help="The place for the state during each run: s3://bucket/folder, or a folder that all "

@@ -12,6 +12,7 @@ import click
 
 from joinengine.lab.commands import console
 from joinengine.lab.commands.generated_options import PATH, ZIPF_HELP
+from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.own_joins import own_options
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
@@ -28,11 +29,11 @@ from joinengine.layouts.layout_settings import settings_of
 from joinengine.model.errors import InvalidRequest
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("query", required=False)
 @own_options
-@click.option("--layout", help=LAYOUT_HELP)
-@click.option("--zipf", type=float, help=ZIPF_HELP)
+@headed(Heading.LAYOUT)("--layout", help=LAYOUT_HELP)
+@headed(Heading.GENERATED)("--zipf", type=float, help=ZIPF_HELP)
 @query_options
 @source_options
 def explain(

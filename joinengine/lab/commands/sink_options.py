@@ -10,6 +10,7 @@ import click
 
 from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.lab.commands.generated_options import Command, with_options
+from joinengine.lab.commands.headings import Heading, headed
 from joinengine.model.errors import InvalidRequest
 
 #: Kind of sink -> the option that has what follows the colon; None: nothing does.
@@ -22,14 +23,14 @@ _SINKS = {
 def sink_options(command: Command, default: str | None = None) -> Command:
     """The options that say where results go; `default`: if the user does not say."""
     options = [
-        click.option(
+        headed(Heading.RESULTS)(
             "--sink",
             default=default,
             show_default=True,
             metavar="KIND[:PLACE]",
             help="parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console or noop.",
         ),
-        click.option(
+        headed(Heading.RESULTS)(
             "--sink-option",
             "sink_options",
             multiple=True,
@@ -51,7 +52,7 @@ def sink_of(settings: dict[str, Any]) -> Any:
     options = dict(pairs("--sink-option", settings["sink_options"], "NAME=VALUE"))
     if settings["sink"] is None:
         if options:
-            raise click.UsageError("--sink-option applies to --sink; give both")
+            raise click.UsageError("--sink-option applies to --sink KIND:PLACE; give both")
         return None
     kind, _, where = settings["sink"].partition(":")
     option = _SINKS.get(kind)

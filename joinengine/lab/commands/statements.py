@@ -11,6 +11,7 @@ import click
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import PATH, with_options
+from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
 from joinengine.lab.commands.sink_options import pairs, sink_of, sink_options
 from joinengine.model.errors import InvalidRequest
@@ -26,7 +27,7 @@ Examples:
 """
 _options = [
     click.argument("file", type=click.File("r", encoding="utf-8")),
-    click.option(
+    headed(Heading.YOURS)(
         "--source",
         "sources",
         multiple=True,
@@ -34,27 +35,33 @@ _options = [
         help="A stream of the statement: NAME=parquet:FOLDER or NAME=kafka:TOPIC. "
         "NAME=table:FOLDER is read once, before the first batch.",
     ),
-    click.option(
+    headed(Heading.YOURS)(
         "--columns",
         multiple=True,
         metavar="NAME=DDL",
         help="Columns of the messages of a topic: clicks=id bigint, at timestamp.",
     ),
     *broker_options("The brokers of kafka:TOPIC."),
-    click.option(
+    headed(Heading.YOURS)(
         "--delay", metavar="D", help="How late rows may be; windows need it. Such as '5 minutes'."
     ),
-    click.option("--layout", help="The layout of all operators. [default: auto]"),
-    click.option(
+    headed(Heading.LAYOUT)("--layout", help="The layout of all operators. [default: auto]"),
+    headed(Heading.LAYOUT)(
         "--instances", type=int, default=8, show_default=True, help="Instances of each operator."
     ),
-    click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
-    click.option(
+    headed(Heading.YOURS)("--interval-rows", type=int, help="Rows per batch, over all sources."),
+    headed(Heading.STATE)(
         "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
     ),
-    click.option("--explain", is_flag=True, help="Show the plan of a statement over folders only."),
-    click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
-    click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
+    headed(Heading.RESULTS)(
+        "--explain", is_flag=True, help="Show the plan of a statement over folders only."
+    ),
+    headed(Heading.PLACES)(
+        "--master", default="local[*]", show_default=True, help="Spark master URL."
+    ),
+    headed(Heading.RESULTS)(
+        "--json", "json_path", type=PATH, help="Write the report to this file."
+    ),
 ]
 
 
@@ -62,7 +69,7 @@ def _all_options(command: Any) -> Any:
     return with_options(_options, sink_options(engine_options(command), "console"))
 
 
-@click.command("sql", epilog=_EXAMPLES)
+@click.command("sql", cls=HeadedCommand, epilog=_EXAMPLES)
 @_all_options
 def run_statement(
     file: IO[str],

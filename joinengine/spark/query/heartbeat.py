@@ -127,7 +127,7 @@ def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> int:
         return generation
     raise InvalidRequest(
         f"takeover: {other} is running on checkpoint {checkpoint.location}; stop it first, or "
-        "start with .option('takeover', 'take') (--takeover take), which stops it"
+        "start with .option('takeover', 'take'), which stops it"
     )
 
 

@@ -1,0 +1,34 @@
+"""Errors at a shell: flags where the engine names options as a program gives them."""
+
+from __future__ import annotations
+
+import re
+
+from joinengine.api.option_table import OPTIONS
+
+_CALL = re.compile(r"\.option\('([\w.]+)', '?(\w+)'?\)")
+#: Options of a query whose flag is not in the table, since it has a type of its own.
+_PLACES = {"checkpointLocation": "--checkpoint", "stateLocation": "--state"}
+#: Names that cannot be words of a sentence.
+_FLAGS = _PLACES | {
+    option.name: f"--{option.flag}"
+    for option in OPTIONS.values()
+    if option.flag is not None and option.name != option.name.lower()
+}
+_NAME = re.compile(rf"(?<![\w/-])({'|'.join(_FLAGS)})(?![\w/])")
+
+
+def at_a_shell(message: str) -> str:
+    """The sentence with flags in place of names and calls of Python."""
+    return _NAME.sub(lambda match: _FLAGS[match[1]], _CALL.sub(_as_flag, message))
+
+
+def _as_flag(match: re.Match[str]) -> str:
+    name, value = match[1], match[2]
+    if value in ("True", "False"):
+        value = value.lower()
+    option = OPTIONS.get(name)
+    if option is not None and option.flag is not None:
+        return f"--{option.flag} {value}"
+    of_parquet = option is not None and option.sinks == ("parquet",)
+    return f"{'--sink parquet:FOLDER ' * of_parquet}--sink-option {name}={value}"
