@@ -123,14 +123,10 @@ class Inputs:
         if (stream, text) not in self._computed:
             source, schema = self._sources[stream], self.schema(stream)
             column = name_beside(schema.names, name)
-            if isinstance(source, OwnStream):
-                self._sources[stream] = source.withColumn(column, text)
-            elif isinstance(source, DataFrame):
-                exact = session.case_sensitive()
-                compile_column(column, text, schema, session.zone(), exact=exact)
-                self._sources[stream] = source.selectExpr("*", f"{text} as {ticked(column)}")
-            else:
-                raise InvalidRequest(f"{stream} is a table, of which no column can be computed")
+            try:
+                self._sources[stream] = _with_column(stream, source, schema, column, text)
+            except InvalidRequest as error:  # the statement has no call of that name
+                raise InvalidRequest(str(error).removeprefix("withColumn: ")) from None
             self._computed[stream, text] = column
         column = self._computed[stream, text]
         self.use(stream, column)
@@ -151,3 +147,13 @@ class Inputs:
         for text in filters:
             source = source.where(text)  # type: ignore[union-attr]  # tables stand in joins only
         return source
+
+
+def _with_column(stream: str, source: Source, schema: pa.Schema, column: str, text: str) -> Source:
+    """The stream with one more column, an expression over those of `schema`."""
+    if isinstance(source, OwnStream):
+        return source.withColumn(column, text)
+    if isinstance(source, DataFrame):
+        compile_column(column, text, schema, session.zone(), exact=session.case_sensitive())
+        return source.selectExpr("*", f"{text} as {ticked(column)}")
+    raise InvalidRequest(f"{stream} is a table, of which no column can be computed")

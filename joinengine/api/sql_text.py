@@ -98,7 +98,7 @@ class SqlText:
                 raise InvalidRequest(f"sql: expected one SELECT, found {begin[1]}") from None
             raise InvalidRequest(
                 f"sql: line {first['line']}, column {first['col']}: the text is not valid SQL near "
-                f"{first['highlight']!r}: {in_a_line(first['description'])}"
+                f"{first['highlight']!r}: {_as_told(first['description'])}"
             ) from None
         if len(statements) != 1:
             raise InvalidRequest(f"sql: expected one SELECT, found {len(statements)} statements")
@@ -149,6 +149,11 @@ class SqlText:
             return int(node.meta[_SPAN][0])
         marks = [part.meta.get(_SPAN, (part.meta.get("start"),))[0] for part in node.walk()]
         return int(min((mark for mark in marks if mark is not None), default=0))
+
+
+def _as_told(description: str) -> str:
+    """What the parser says is wrong, without the names of its classes."""
+    return "something is missing" if "<class" in description else in_a_line(description)
 
 
 def conjuncts(node: Any) -> list[Any]:

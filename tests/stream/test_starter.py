@@ -26,7 +26,7 @@ def test_the_starter_passes_its_test_and_runs(home, tmp_path):
     assert f"next: cd {folder} && make test" in done.stdout
     tested = make(folder, "test")
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "Ran 1 test" in tested.stderr
+    assert "Ran 1 test" in tested.stderr and "ResourceWarning" not in tested.stderr
 
 
 @pytest.mark.slow

@@ -31,6 +31,8 @@ REFUSED = {
     "select id, sum(x) over () as s from f join w on f.k = w.k": "line 1, column 12: OVER is not",
     "select id, rand() as r from f join w on f.k = w.k": "rand in 'rand()' is not supported",
     f"{BOTH} and uuid() = 'a'": "line 1, column 47: a condition: uuid in",
+    "select upper(f.k) + 1 as z from f join w on f.k = w.k": "line 1, column 8: z: 'upper(k) + 1'",
+    "select f.x % as z from f join w on f.k = w.k": "valid SQL near 'as': something is missing",
     f"{BOTH} where mine(f.x) > 3": "line 1, column 49: a condition: mine in",
     "select sum(x) as s from f join w on f.k = w.k": "an aggregate needs a window",
     f"{BOTH} where f.k in (select k from t)": "subqueries in conditions and expressions",

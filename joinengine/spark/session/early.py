@@ -97,6 +97,8 @@ def _begin(module: str) -> str | None:
 
 def _clean_up(process: subprocess.Popen[bytes], folder: str) -> None:
     process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
