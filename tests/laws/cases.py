@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import fields
 from functools import lru_cache
 from typing import NamedTuple
@@ -240,12 +240,25 @@ def in_interval(window, lead):
 def _matched(left, right, window):
     """Kept, since many a law feeds the same batches to layout after layout."""
 
-    def pairs(a, b):
-        if a[0] != b[0]:
-            return False
+    def near(a, b):
         return window is None or in_interval(window, b[2] - a[2])
 
-    return Counter({a + b: n for (a, b), n in nested_loop(left, right, pairs).items()})
+    rights = of_keys(right)
+    return Counter(
+        {
+            a + b: n
+            for key, rows in of_keys(left).items()
+            for (a, b), n in nested_loop(rows, rights[key], near).items()
+        }
+    )
+
+
+def of_keys(rows):
+    """Key -> its rows, so that a nested loop needs no longer than its results."""
+    keys = defaultdict(list)
+    for row in rows:
+        keys[row[0]].append(row)
+    return keys
 
 
 def check_results(query, batches, window=None):
