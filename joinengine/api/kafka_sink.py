@@ -10,12 +10,11 @@ from joinengine.api import options as given
 from joinengine.model.errors import InvalidRequest
 from joinengine.results.kafka_messages import Shape, Value, avro_schema, check_schema, chosen_value
 from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, check_note
-from joinengine.results.kafka_writers import Broker
 from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.results.token_sinks import TokenSink
 from joinengine.sources.kafka_avro import registry_of
 from joinengine.spark.jobs.delivery_jobs import SparkDelivery
-from joinengine.world.kafka_clients import check_reachable, library
+from joinengine.world.kafka_clients import Cluster, library
 
 if TYPE_CHECKING:
     from joinengine.api.resolved import ResolvedJoin
@@ -46,7 +45,7 @@ def kafka_sink(
     library()
     passed = _passed(options)
     registry = registry_of(passed)
-    broker = Broker(options[_SERVERS], tuple(passed.items()))
+    cluster = Cluster(options[_SERVERS], passed)
     chosen = given.value_of(options, "value")
     shape = Shape(
         chosen_value(join.schema) if chosen is None else chosen,
@@ -56,7 +55,7 @@ def kafka_sink(
     )
     check_schema(join.schema, shape)
     topics = [] if shape.topic is None else [shape.topic]
-    check_reachable(broker.servers, dict(broker.options), topics, "WRITE")
+    cluster.check_reachable(topics, "WRITE")
     if shape.value is Value.AVRO and registry is not None:
         sent = {"schema": avro_schema(join.schema)}
         answer = registry.ask(f"subjects/{shape.topic}-value/versions", sent)
@@ -68,10 +67,10 @@ def kafka_sink(
     def made(checkpoint: Checkpoint, query: str) -> Sink:
         count = asked or 1
         if exactly_once:
-            count = check_note(checkpoint, query, broker, shape.topic, asked)
+            count = check_note(checkpoint, query, cluster, shape.topic, asked)
         carry_out = SparkDelivery(join.spark, name)
         writers = Writers(count, exactly_once)
-        target = KafkaTarget(checkpoint, query, broker, shape, writers, carry_out)
+        target = KafkaTarget(checkpoint, query, cluster, shape, writers, carry_out)
         return TokenSink(checkpoint, target, every_s, fsync=settings.fsync)
 
     return made

@@ -25,14 +25,13 @@ from joinengine.results.kafka_writers import (
     PATIENCE_S,
     SHUT_OUT,
     UNKNOWN,
-    Broker,
     DeliverReport,
     DeliverTask,
 )
 from joinengine.results.showings import Held
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.kafka_clients import library
+from joinengine.world.kafka_clients import Cluster, library
 
 #: The note of a checkpoint.
 NOTE = "kafka.json"
@@ -64,14 +63,14 @@ class KafkaTarget(Target):
         self,
         checkpoint: Checkpoint,
         query: str,
-        broker: Broker,
+        cluster: Cluster,
         shape: Shape,
         writers: Writers,
         carry_out: CarryOut,
     ) -> None:
         self._checkpoint = checkpoint
         self._query = query
-        self._broker = broker
+        self._cluster = cluster
         self._shape = shape
         self._writers = writers
         self._carry_out = carry_out
@@ -112,7 +111,7 @@ class KafkaTarget(Target):
         reports = self._carry_out(
             [
                 DeliverTask(
-                    self._broker,
+                    self._cluster,
                     f"{self._query}-{number}",
                     number,
                     self.tokens,
@@ -128,7 +127,7 @@ class KafkaTarget(Target):
         for number, report in enumerate(reports):
             if report.outcome == SHUT_OUT:
                 raise ShutOut(
-                    f"Kafka at {self._broker.servers} refuses transactional id "
+                    f"Kafka at {self._cluster.servers} refuses transactional id "
                     f"{self._query}-{number} ({report.said}): another program uses it, perhaps "
                     "with a copy of this checkpoint, or a batch takes longer than "
                     "kafka.transaction.timeout.ms; stop the other one, or raise the timeout"
@@ -147,7 +146,7 @@ class KafkaTarget(Target):
             return
         self._make_tokens()
         about = {
-            "cluster": cluster_of(self._broker),
+            "cluster": id_of_cluster(self._cluster),
             "topic": self._shape.topic,
             "producers": self._writers.count,
         }
@@ -159,7 +158,7 @@ class KafkaTarget(Target):
         Kafka refuses whoever may not make topics, also where the topic is there.
         """
         kafka = library()
-        admin = kafka.admin.AdminClient(self._broker.config())
+        admin = kafka.admin.AdminClient(self._cluster.config())
         new = kafka.admin.NewTopic(self.tokens, self._writers.count, -1, config=_COMPACTED)
         try:
             admin.create_topics([new])[self.tokens].result(PATIENCE_S)
@@ -176,7 +175,7 @@ class KafkaTarget(Target):
         return seen.error is None
 
     def _untaken(self, error: Exception) -> JoinEngineError:
-        why = self._broker.told(error, self.tokens)
+        why = self._cluster.told(error, self.tokens)
         return type(why)(
             f"{why}. Exactly-once delivery keeps its place in topic {self.tokens}; make it, with "
             f"{self._writers.count} as its number of partitions and cleanup.policy=compact, and "
@@ -207,7 +206,7 @@ def noted(checkpoint: Checkpoint) -> dict[str, object] | None:
 
 
 def check_note(
-    checkpoint: Checkpoint, query: str, broker: Broker, topic: str | None, count: int | None
+    checkpoint: Checkpoint, query: str, cluster: Cluster, topic: str | None, count: int | None
 ) -> int:
     """How many writers the query has; `count`: how many are asked for, None: nothing is said.
 
@@ -228,15 +227,15 @@ def check_note(
             f"topic: checkpoint {there} delivers to {about['topic']!r}, and {topic!r} is asked "
             "for; give the same topic, or start with a new checkpointLocation"
         )
-    if cluster_of(broker) != about["cluster"]:
+    if id_of_cluster(cluster) != about["cluster"]:
         raise CheckpointMismatch(
             f"kafka.bootstrap.servers: checkpoint {there} delivers to cluster "
-            f"{about['cluster']}, and {broker.servers} belong to another one; give the same "
+            f"{about['cluster']}, and {cluster.servers} belong to another one; give the same "
             "cluster, or start with a new checkpointLocation"
         )
     tokens = f"joinengine-{query}-tokens"
     kafka = library()
-    listing = kafka.admin.AdminClient(broker.config()).list_topics(tokens, timeout=PATIENCE_S)
+    listing = kafka.admin.AdminClient(cluster.config()).list_topics(tokens, timeout=PATIENCE_S)
     if listing.topics[tokens].error is not None:
         raise DamagedState(
             f"topic {tokens}, which says what was delivered, is gone; restore it, or start with a "
@@ -245,11 +244,11 @@ def check_note(
     return int(str(about["producers"]))
 
 
-def cluster_of(broker: Broker) -> str:
+def id_of_cluster(cluster: Cluster) -> str:
     """The id of a cluster, which it keeps for life. Raises as `told` says if nobody answers."""
     kafka = library()
     try:
-        listing = kafka.admin.AdminClient(broker.config()).list_topics(timeout=PATIENCE_S)
+        listing = kafka.admin.AdminClient(cluster.config()).list_topics(timeout=PATIENCE_S)
     except kafka.KafkaException as error:
-        raise broker.told(error) from None
+        raise cluster.told(error) from None
     return str(listing.cluster_id)

@@ -16,19 +16,18 @@ Cost: a transaction takes 10 to 30 ms; a message about 2 us, one call of the cli
 from __future__ import annotations
 
 import json
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.errors import InvalidRequest
 from joinengine.results.kafka_messages import Messages, Shape, messages
-from joinengine.world.kafka_clients import client_config, is_of_group, library, told
+from joinengine.world.kafka_clients import Cluster, is_of_group, library
 from joinengine.world.storage import StoredFile, verify
 from joinengine.world.world import World
 
@@ -50,28 +49,7 @@ _SHUT_OUT = {
 #: What becomes of messages that are not sent any more, since the transaction has failed.
 _DROPPED = {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
-#: What clients say on their own is told by the errors, too.
-_SILENT = logging.getLogger("joinengine.kafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 DONE, UNKNOWN, SHUT_OUT = "done", "unknown", "shut out"
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """Where messages go: the brokers, and the settings of the client, which hold secrets."""
-
-    servers: str
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-
-    def config(self, **ours: Any) -> dict[str, Any]:
-        """The settings of a client; `ours`: further ones, with _ for each dot."""
-        more = {name.replace("_", "."): value for name, value in ours.items()}
-        return {"logger": _SILENT, **more, **client_config(self.servers, dict(self.options))}
-
-    def told(self, error: Any, topic: str | None = None) -> JoinEngineError:
-        """The engine's sentence for an error of the client."""
-        return told(error, self.servers, dict(self.options), topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +60,7 @@ class DeliverTask:
     transactions, and no tokens. `generation`: of the driver. `opens`: a writer is made anew.
     """
 
-    broker: Broker
+    cluster: Cluster
     writer: str
     partition: int
     tokens: str
@@ -150,10 +128,10 @@ class _Writer:
     def __init__(self, task: DeliverTask, world: World) -> None:
         self._world = world
         self._kafka = library()
-        self._broker = task.broker
+        self._cluster = task.cluster
         self._failed: Any = None  # the first error of a message
         self.token = -1
-        config = task.broker.config(
+        config = task.cluster.config(
             enable_idempotence=True,
             queue_buffering_max_kbytes=_WAITING_KB,
             queue_buffering_max_messages=_WAITING,
@@ -167,7 +145,7 @@ class _Writer:
             self._producer = self._kafka.Producer(config)
             if task.tokens:
                 self._producer.init_transactions(PATIENCE_S)
-                self.token = read_token(task.broker, task.tokens, task.partition)
+                self.token = read_token(task.cluster, task.tokens, task.partition)
         except (self._kafka.KafkaException, ValueError, TypeError) as error:
             raise self._error(error) from None
 
@@ -265,7 +243,7 @@ class _Writer:
                     continue
                 if reason.txn_requires_abort() or reason.name() in _SHUT_OUT:
                     raise
-                raise _Gone(UNKNOWN, self._broker.told(error)) from None
+                raise _Gone(UNKNOWN, self._cluster.told(error)) from None
 
     def _abort(self) -> None:
         """End the transaction, if the client still can; else the next writer with this id does."""
@@ -279,24 +257,24 @@ class _Writer:
         reason = error.args[0] if error.args else error
         name = getattr(reason, "name", str)()
         if name in _SHUT_OUT:
-            return _Gone(SHUT_OUT, self._broker.told(error))
+            return _Gone(SHUT_OUT, self._cluster.told(error))
         if hasattr(self, "_producer"):
             self._abort()
         cause = self._failed or error
         code = getattr(cause, "name", lambda: name)()
         if _TOO_LARGE & {name, code}:
             return InvalidRequest(
-                f"Kafka at {self._broker.servers} takes no message as large as one of the results "
+                f"Kafka at {self._cluster.servers} takes no message as large as one of the results "
                 "is; raise max.message.bytes of the topic, and .option('kafka.message.max.bytes', "
                 "bytes), or leave out large columns"
             )
         if code == "INVALID_TRANSACTION_TIMEOUT":
             return InvalidRequest(
-                f"Kafka at {self._broker.servers} allows no transaction as long as "
+                f"Kafka at {self._cluster.servers} allows no transaction as long as "
                 "kafka.transaction.timeout.ms asks for; lower it, or raise "
                 "transaction.max.timeout.ms of the brokers"
             )
-        return self._broker.told(cause)
+        return self._cluster.told(cause)
 
     def _producer_poll(self) -> None:
         """Let the client say why messages have failed."""
@@ -304,13 +282,13 @@ class _Writer:
             self._producer.poll(0)
 
 
-def read_token(broker: Broker, topic: str, partition: int) -> int:
+def read_token(cluster: Cluster, topic: str, partition: int) -> int:
     """The newest committed token in a partition of the topic of tokens; -1: there is none.
 
     Whoever reads has shut out all who write there; else it is only what was true once.
     """
     kafka = library()
-    config = broker.config(
+    config = cluster.config(
         isolation_level="read_committed",
         enable_auto_commit=False,
         enable_partition_eof=True,

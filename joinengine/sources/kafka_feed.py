@@ -23,7 +23,7 @@ from joinengine.model.errors import DataLost, InvalidRequest, JoinEngineError, S
 from joinengine.sources.feeds import Feed
 from joinengine.sources.kafka_planning import Offsets, planned
 from joinengine.sources.places import OffsetRange
-from joinengine.world.kafka_clients import PATIENCE_S, Cluster, check_reachable, library
+from joinengine.world.kafka_clients import PATIENCE_S, Cluster, library
 from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
@@ -201,7 +201,7 @@ class KafkaFeed(Feed):
     def _reach(self) -> None:
         """Look for the first time. Raises InvalidRequest if nobody answers."""
         cluster = self._topic.cluster
-        check_reachable(cluster.servers, cluster.options, [self._topic.name])
+        cluster.check_reachable([self._topic.name])
         self._look(whole=True)
         self._heard_s = MACHINE.timer_s()
 

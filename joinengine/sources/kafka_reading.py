@@ -121,9 +121,8 @@ class _Client:
                 enable_partition_eof=True,
                 isolation_level="read_committed",
                 auto_offset_reset="error",
+                **_FETCHING,
             )
-            | _FETCHING
-            | dict(reading.cluster.options)
         )
         #: partition -> the offset that comes next, and messages that nobody has asked for yet
         self.next = dict[int, int]()

@@ -8,6 +8,7 @@ Cost: `check_reachable` takes a round trip if all is well, and PATIENCE_S at mos
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ MASK = "***"
 _SECRET = re.compile(r"passw|secret|token|sasl\.(?!mechanism)|ssl\.key|\.pem|jaas|user\.info|oauth")
 #: What an error of TLS has, in any case; each address of such a listener begins with ssl://.
 _OF_TLS = re.compile(r"ssl(?!://)", re.IGNORECASE)
+#: Where clients log; what they say is told by the errors, too.
+_SILENT = logging.getLogger("joinengine.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 #: Settings that joinengine sets by itself.
 _OURS = {
     *("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store"),
@@ -42,32 +47,6 @@ def library() -> Any:
             "Kafka needs the package confluent-kafka; run: pip install 'joinengine[kafka]'"
         ) from None
     return confluent_kafka
-
-
-def client_config(servers: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The settings of a client: where the brokers are, and the user's, by librdkafka's names.
-
-    It says nothing on its own to standard error: whoever calls the client is told. Raises
-    InvalidRequest for a setting that joinengine sets itself, or a value that is no text or number.
-    """
-    if not isinstance(servers, str) or not servers.strip():
-        raise InvalidRequest(
-            f"servers: expected the brokers as 'host:port', joined by commas; found {servers!r}"
-        )
-    for name, value in (options or {}).items():
-        if name in _OURS:
-            raise InvalidRequest(f"options: joinengine sets {name!r} itself; leave it out")
-        if not isinstance(name, str) or not isinstance(value, (str, int, float)):
-            raise InvalidRequest(
-                f"options: {name!r} has a value of type {type(value).__name__}; give a text or a "
-                "number, as librdkafka takes it"
-            )
-    return {
-        "bootstrap.servers": servers,
-        "socket.connection.setup.timeout.ms": 10_000,
-        "log_level": 0,
-        **(options or {}),
-    }
 
 
 def is_secret(name: str) -> bool:
@@ -91,70 +70,12 @@ def hidden(text: str, options: Mapping[str, Any]) -> str:
     return text
 
 
-def told(
-    error: Any, servers: str, options: Mapping[str, Any] | None = None, topic: str | None = None
-) -> JoinEngineError:
-    """The engine's sentence for an error of the library; `error`: a KafkaError or what raises one.
-
-    InvalidRequest for what no repetition mends, StoreUnreachable for a broker that is away.
-    """
-    reason = error.args[0] if isinstance(error, Exception) and error.args else error
-    text = hidden(in_a_line(getattr(reason, "str", lambda: reason)()), options or {})
-    code = getattr(reason, "name", lambda: "")()
-    if code in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
-        return InvalidRequest(
-            f"Kafka at {servers} refuses the credentials ({text}); correct sasl.username, "
-            "sasl.password and sasl.mechanism in options"
-        )
-    if code.endswith("AUTHORIZATION_FAILED"):
-        return _forbidden(servers, topic, text)
-    if code == "_SSL" or _OF_TLS.search(text):
-        return InvalidRequest(
-            f"Kafka at {servers} and security.protocol do not agree about TLS ({text}); set "
-            "security.protocol, and ssl.ca.location for a certificate of your own, in options"
-        )
-    if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
-        return InvalidRequest(
-            f"Kafka at {servers} has no topic {topic!r}; create it, or correct the name"
-        )
-    if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
-        return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
-    return StoreUnreachable(
-        f"Kafka at {servers} does not answer ({text}); check that a broker runs there, its port, "
-        "and that advertised.listeners names an address that this machine reaches"
-    )
-
-
 def is_of_group(error: Any) -> bool:
     """Whether an error is about the group that every consumer must name.
 
     The engine keeps positions by itself, so it needs no right to a group; clients look for theirs.
     """
     return bool(error.code() == library().KafkaError.GROUP_AUTHORIZATION_FAILED)
-
-
-def _forbidden(servers: str, topic: str | None, why: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Kafka at {servers} does not let these credentials use {topic or 'it'!r} ({why}); "
-        "grant them the right in its access lists"
-    )
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where brokers are, and how to speak to them; no text of it has a secret."""
-
-    servers: str
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def config(self, **ours: Any) -> dict[str, Any]:
-        """`client_config`, with settings of joinengine's, which have _ for each dot."""
-        given = client_config(self.servers, self.options)
-        return given | {name.replace("_", "."): value for name, value in ours.items()}
-
-    def told(self, error: Any, topic: str | None = None) -> JoinEngineError:
-        """The engine's sentence for an error of the library."""
-        return told(error, self.servers, self.options, topic)
 
 
 class Heard:
@@ -175,50 +96,121 @@ class Heard:
         return (named or self.errors or [otherwise])[-1]
 
 
-def check_reachable(
-    servers: str,
-    options: Mapping[str, Any] | None,
-    topics: Iterable[str] = (),
-    right: str | None = None,
-) -> dict[str, int]:
-    """Topic -> how many partitions it has, of those that are named.
+@dataclass(frozen=True)
+class Cluster:
+    """Where brokers are, and how to speak to them; no text of it has a secret.
 
-    Before a start. `right`: what is to be done with the topics, READ or WRITE; None: that is not
-    asked. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody answers, a
-    topic is missing, or its access lists do not give the right.
+    `options`: the user's settings, by librdkafka's names.
     """
-    kafka, heard = library(), Heard()
-    try:
-        admin = kafka.admin.AdminClient({**client_config(servers, options), "error_cb": heard})
-        by_topic = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}
-        if not by_topic:
-            admin.list_topics(timeout=PATIENCE_S)
-    except (kafka.KafkaException, ValueError, TypeError) as error:
-        _hear(locals().get("admin"))
-        raise InvalidRequest(str(told(heard.worst(error), servers, options))) from None
-    counts = dict[str, int]()
-    for name, topics_found in by_topic.items():
-        topic = topics_found[name]
-        if topic.error is not None:
-            raise told(topic.error, servers, options, name)
-        counts[name] = len(topic.partitions)
-    if right is not None and counts:
-        _check_right(admin, servers, list(counts), right)
-    return counts
 
+    servers: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-def _check_right(admin: Any, servers: str, topics: list[str], right: str) -> None:
-    """Raises InvalidRequest if a broker says that the client may not do that with the topics."""
-    kafka = library()
-    asked = {"include_authorized_operations": True, "request_timeout": PATIENCE_S}
-    for name, answer in admin.describe_topics(kafka.TopicCollection(topics), **asked).items():
+    def config(self, **ours: Any) -> dict[str, Any]:
+        """The settings of a client: `ours`, which have _ for each dot, below the user's.
+
+        It says nothing on its own: whoever calls the client is told. Raises InvalidRequest for a
+        setting that joinengine sets itself, or a value that is no text or number.
+        """
+        if not isinstance(self.servers, str) or not self.servers.strip():
+            raise InvalidRequest(
+                "servers: expected the brokers as 'host:port', joined by commas; found "
+                f"{self.servers!r}"
+            )
+        for name, value in self.options.items():
+            if name in _OURS:
+                raise InvalidRequest(f"options: joinengine sets {name!r} itself; leave it out")
+            if not isinstance(name, str) or not isinstance(value, (str, int, float)):
+                raise InvalidRequest(
+                    f"options: {name!r} has a value of type {type(value).__name__}; give a text or "
+                    "a number, as librdkafka takes it"
+                )
+        return {
+            "bootstrap.servers": self.servers,
+            "socket.connection.setup.timeout.ms": 10_000,
+            "log_level": 0,
+            "logger": _SILENT,
+            **{name.replace("_", "."): value for name, value in ours.items()},
+            **self.options,
+        }
+
+    def told(self, error: Any, topic: str | None = None) -> JoinEngineError:
+        """The engine's sentence for an error of the library.
+
+        `error`: a KafkaError, or what raises one. InvalidRequest for what no repetition mends,
+        StoreUnreachable for a broker that is away.
+        """
+        reason = error.args[0] if isinstance(error, Exception) and error.args else error
+        text = hidden(in_a_line(getattr(reason, "str", lambda: reason)()), self.options)
+        code, there = getattr(reason, "name", lambda: "")(), f"Kafka at {self.servers}"
+        if code in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
+            return InvalidRequest(
+                f"{there} refuses the credentials ({text}); correct sasl.username, sasl.password "
+                "and sasl.mechanism in options"
+            )
+        if code.endswith("AUTHORIZATION_FAILED"):
+            return self._forbidden(topic, text)
+        if code == "_SSL" or _OF_TLS.search(text):
+            return InvalidRequest(
+                f"{there} and security.protocol do not agree about TLS ({text}); set "
+                "security.protocol, and ssl.ca.location for a certificate of your own, in options"
+            )
+        if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+            return InvalidRequest(f"{there} has no topic {topic!r}; create it, or correct the name")
+        if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
+            return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
+        return StoreUnreachable(
+            f"{there} does not answer ({text}); check that a broker runs there, its port, and that "
+            "advertised.listeners names an address that this machine reaches"
+        )
+
+    def _forbidden(self, topic: str | None, why: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"Kafka at {self.servers} does not let these credentials use {topic or 'it'!r} "
+            f"({why}); grant them the right in its access lists"
+        )
+
+    def check_reachable(
+        self, topics: Iterable[str] = (), right: str | None = None
+    ) -> dict[str, int]:
+        """Topic -> how many partitions it has, of those that are named.
+
+        Before a start. `right`: what is to be done with the topics, READ or WRITE; None: that is
+        not asked. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody
+        answers, a topic is missing, or its access lists do not give the right.
+        """
+        kafka, heard = library(), Heard()
         try:
-            allowed = answer.result().authorized_operations
-        except kafka.KafkaException:  # an old broker: whoever uses the topic will find out
-            continue
-        # None, or nothing: a broker that keeps it to itself. Whoever sees a topic may describe it.
-        if allowed and right not in {operation.name for operation in allowed}:
-            raise _forbidden(servers, name, f"no right to {right}")
+            admin = kafka.admin.AdminClient({**self.config(), "error_cb": heard})
+            by_topic = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}
+            if not by_topic:
+                admin.list_topics(timeout=PATIENCE_S)
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            _hear(locals().get("admin"))
+            raise InvalidRequest(str(self.told(heard.worst(error)))) from None
+        counts = dict[str, int]()
+        for name, topics_found in by_topic.items():
+            topic = topics_found[name]
+            if topic.error is not None:
+                raise self.told(topic.error, name)
+            counts[name] = len(topic.partitions)
+        if right is not None and counts:
+            self._check_right(admin, list(counts), right)
+        return counts
+
+    def _check_right(self, admin: Any, topics: list[str], right: str) -> None:
+        """Raises InvalidRequest if a broker says that the client may not do that with them."""
+        kafka = library()
+        asked = {"include_authorized_operations": True, "request_timeout": PATIENCE_S}
+        for name, answer in admin.describe_topics(kafka.TopicCollection(topics), **asked).items():
+            try:
+                allowed = answer.result().authorized_operations
+            except kafka.KafkaException:  # an old broker: whoever uses the topic will find out
+                continue
+            # None, or nothing: a broker that keeps it to itself. Whoever sees a topic may describe
+            # it.
+            if allowed and right not in {operation.name for operation in allowed}:
+                raise self._forbidden(name, f"no right to {right}")
 
 
 def _hear(admin: Any) -> None:

@@ -20,7 +20,6 @@ from joinengine.results import kafka_writers
 from joinengine.results.kafka_messages import Shape, Value
 from joinengine.results.kafka_target import KafkaTarget, Writers, check_note
 from joinengine.results.kafka_writers import (
-    Broker,
     DeliverReport,
     DeliverTask,
     deliver,
@@ -28,6 +27,7 @@ from joinengine.results.kafka_writers import (
 )
 from joinengine.results.token_sinks import ShutOut, TokenSink
 from joinengine.wire.codec import decode, encode
+from joinengine.world.kafka_clients import Cluster
 from joinengine.world.world import MACHINE
 from tests.brokers import consume, fresh_topic
 from tests.harness import Killed, LocalQuery, two_way
@@ -48,7 +48,7 @@ class ToKafka(LocalQuery):
         super().__init__(folder, two_way(None, 2), "hash", settings=Settings(**more))
 
     def _sink(self):
-        broker = Broker(self.servers)
+        broker = Cluster(self.servers)
         target = KafkaTarget(
             *(self.checkpoint, self.id, broker, Shape(Value.JSON, self.topic)),
             *(self.writers, self.carried_out),
@@ -272,7 +272,7 @@ def test_another_program_with_the_same_id_is_named(tmp_path, broker):
 def test_a_transaction_that_takes_too_long_is_done_again_or_named(tmp_path, broker):
     topic = fresh_topic(broker)
     task = DeliverTask(
-        Broker(broker.servers, (("transaction.timeout.ms", "99999999"),)),
+        Cluster(broker.servers, {"transaction.timeout.ms": "99999999"}),
         *("late-0", 0, "tokens", 1, True, Shape(Value.JSON, topic), str(tmp_path)),
     )
     with pytest.raises(InvalidRequest, match="allows no transaction as long as"):
@@ -320,7 +320,7 @@ def test_what_a_checkpoint_has_delivered_to_is_kept(tmp_path, broker):
     topic = fresh_topic(broker)
     query = start(tmp_path, broker, topic, Writers(2))
     go_on(query, 2)
-    there, here, name = query.checkpoint, Broker(broker.servers), id_of(topic)
+    there, here, name = query.checkpoint, Cluster(broker.servers), id_of(topic)
     tokens = f"joinengine-{name}-tokens"
     assert [read_token(here, tokens, n) for n in range(2)] == [1, 1]
     assert check_note(there, name, here, topic, None) == check_note(there, name, here, topic, 2)

@@ -10,12 +10,10 @@ import pytest
 from joinengine.model.errors import InvalidRequest, StoreUnreachable
 from joinengine.world.kafka_clients import (
     MASK,
-    check_reachable,
-    client_config,
+    Cluster,
     hidden,
     is_secret,
     library,
-    told,
 )
 
 SECRET = "hunter2-of-the-test"
@@ -45,7 +43,7 @@ def test_what_may_be_a_secret_is_masked(name):
 )
 def test_settings_that_cannot_be(servers, options, said):
     with pytest.raises(InvalidRequest, match=said) as refused:
-        client_config(servers, options)
+        Cluster(servers, options).config()
     assert SECRET not in str(refused.value)
 
 
@@ -57,7 +55,7 @@ def test_an_address_with_tls_is_no_error_of_tls():
         (kafka._TRANSPORT, "SSL handshake failed", "do not agree about TLS"),
         (kafka.CLUSTER_AUTHORIZATION_FAILED, "refused", "does not let these credentials use"),
     ):
-        assert said in str(told(kafka(code, where + text), "host:1"))
+        assert said in str(Cluster("host:1").told(kafka(code, where + text)))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_each_error_has_its_sentence_and_tells_no_secret(code, kind, said):
     kafka = library()
     error = kafka.KafkaError(getattr(kafka.KafkaError, code), f"it was {SECRET}")
     for one in (error, kafka.KafkaException(error)):
-        found = told(one, "host:1", {"sasl.password": SECRET}, "clicks")
+        found = Cluster("host:1", {"sasl.password": SECRET}).told(one, "clicks")
         assert type(found) is kind
         assert said in str(found)
         assert SECRET not in str(found)
@@ -103,10 +101,10 @@ def no_broker():
 def test_where_no_broker_is_a_start_is_refused_soon(no_broker, monkeypatch):
     monkeypatch.setattr("joinengine.world.kafka_clients.PATIENCE_S", 0.5)
     with pytest.raises(InvalidRequest, match=r"127\.0\.0\.1:1 does not answer .*refused"):
-        check_reachable("127.0.0.1:1", {"sasl.password": SECRET})
+        Cluster("127.0.0.1:1", {"sasl.password": SECRET}).check_reachable()
     with pytest.raises(InvalidRequest, match="does not answer"):
-        check_reachable(no_broker, None, ["clicks"])
+        Cluster(no_broker).check_reachable(["clicks"])
     with pytest.raises(InvalidRequest, match="do not agree about TLS"):
-        check_reachable(no_broker, {"security.protocol": "ssl"}, ["clicks"])
+        Cluster(no_broker, {"security.protocol": "ssl"}).check_reachable(["clicks"])
     with pytest.raises(InvalidRequest, match="refuses a setting"):
-        check_reachable(no_broker, {"no.such.setting": "x"})
+        Cluster(no_broker, {"no.such.setting": "x"}).check_reachable()

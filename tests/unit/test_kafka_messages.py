@@ -24,8 +24,9 @@ from joinengine.results.kafka_messages import (
     messages,
 )
 from joinengine.results.kafka_target import dealt
-from joinengine.results.kafka_writers import Broker, DeliverTask
+from joinengine.results.kafka_writers import DeliverTask
 from joinengine.wire.codec import decode, encode
+from joinengine.world.kafka_clients import Cluster
 from joinengine.world.storage import StoredFile
 
 JSON = Shape(Value.JSON, "t")
@@ -172,7 +173,7 @@ def test_each_file_of_a_batch_has_one_producer():
 
 
 def test_instructions_travel_and_show_no_secret():
-    broker = Broker("b:9092", (("sasl.password", "hunter2"),))
+    broker = Cluster("b:9092", {"sasl.password": "hunter2"})
     files = (StoredFile("g1-a.parquet", 1, 0),)
     task = DeliverTask(broker, "q-0", 0, "tokens", 1, False, JSON, "folder", ((3, files),))
     assert decode(encode(task), DeliverTask) == task

@@ -49,11 +49,10 @@ def load(
     """
     from joinengine.lab.queries import find  # noqa: PLC0415
     from joinengine.lab.queries.topics import load as send  # noqa: PLC0415
-    from joinengine.world.kafka_clients import check_reachable  # noqa: PLC0415
 
     named = find(query)
     cluster = cluster_from(settings)
-    check_reachable(cluster.servers, cluster.options)  # before the stream is made
+    cluster.check_reachable()  # before the stream is made
     recorded = named.stream(generated_of(settings, zipf=zipf)).record(console.say)
     loaded = send(recorded, cluster, partitions, anew=replace, say=console.say)
     for topic, rows in loaded.items():

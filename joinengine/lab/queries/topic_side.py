@@ -15,7 +15,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.sources.feeds import open_feed
 from joinengine.sources.places import by_file
 from joinengine.spark.sources.own_streams import OwnStream
-from joinengine.world.kafka_clients import Cluster, check_reachable
+from joinengine.world.kafka_clients import Cluster
 
 #: How a side begins that is a topic.
 PREFIX = "kafka:"
@@ -35,7 +35,7 @@ class TopicSide:
 
     def check(self, option: str) -> None:
         """Raise InvalidRequest if no broker answers, or it has no such topic."""
-        check_reachable(self.cluster.servers, self.cluster.options, [self.topic])
+        self.cluster.check_reachable([self.topic])
 
     def rows(self, option: str) -> int:
         """How many messages there are."""

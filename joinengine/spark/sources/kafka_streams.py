@@ -26,7 +26,7 @@ from joinengine.sources.kafka_reading import KafkaReading
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat
 from joinengine.spark.sources import types
 from joinengine.spark.sources.own_streams import OwnStream
-from joinengine.world.kafka_clients import Cluster, check_reachable, client_config
+from joinengine.world.kafka_clients import Cluster
 
 _STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
 
@@ -155,8 +155,8 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     check_text(topic, "kafka_stream: topic", "'clicks'")
     settings = dict(options or {})
     registry = registry_of(settings)
-    client_config(servers, settings)
     cluster = Cluster(servers, settings)
+    cluster.config()  # refuses what cannot be set
     decoding = _decoding(value, schema, include, on_error, changes)
     if decoding.value is ValueFormat.AVRO:
         decoding = _with_avro(decoding, schema, registry, topic)
@@ -169,7 +169,7 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     if idle_us < 0:
         raise InvalidRequest(f"idle: {idle!r} is negative; give 0 s or more")
     read = Topic(cluster, topic, _started(start), max_rows, loses, idle_us)
-    check_reachable(servers, cluster.options, [topic], "READ")
+    cluster.check_reachable([topic], "READ")
     columns = pa.schema([*decoding.payload, *((name, INCLUDED[name]) for name in decoding.include)])
     reading = KafkaReading(columns, cluster=cluster, topic=topic, decoding=decoding, loses=loses)
     return KafkaStream(spark, {"kind": FeedKind.KAFKA.value, "topic": read}, reading)
