@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 USER, PASSWORD, STORE_PASSWORD = "joins", "hunter2-and-more", "store-password"
 LEFT, RIGHT = "id bigint, lv int", "rid bigint, rv int"
 ROWS = 600
+#: What the topics of tokens are, and how their names begin.
+TOKENS = ResourceType.TOPIC, "joinengine-"
 
 
 class Secured(Broker):
@@ -98,7 +100,7 @@ def secured(broker, tmp_path_factory):
     with Secured(tmp_path_factory.mktemp("secured") / "broker") as running:
         ours = {"pattern": ResourcePatternType.PREFIXED}
         operations = AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE
-        running.allow(ResourceType.TOPIC, "joinengine-", *operations, **ours)
+        running.allow(*TOKENS, *operations, **ours)
         running.allow(ResourceType.TRANSACTIONAL_ID, "*", AclOperation.WRITE)
         yield running
 
@@ -190,12 +192,20 @@ def test_a_right_that_lacks_is_named_before_the_start(
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_a_topic_of_tokens_may_be_made_by_somebody_else(writer, secured, topics):
-    """Where the user may not make it, its first delivery says how; then the query goes on."""
-    told = ResourceType.TOPIC, "joinengine-", ResourcePatternType.PREFIXED, f"User:{USER}", "*"
+@pytest.fixture
+def no_creating(secured):
+    """The user may not make the topic of tokens."""
+    told = *TOKENS, ResourcePatternType.PREFIXED, f"User:{USER}", "*"
     rule = AclBindingFilter(*told, AclOperation.CREATE, AclPermissionType.ALLOW)
     (gone,) = secured.admin.delete_acls([rule]).values()
     assert gone.result(30)
+    yield
+    secured.allow(*TOKENS, AclOperation.CREATE, pattern=ResourcePatternType.PREFIXED)
+
+
+@pytest.mark.usefixtures("no_creating")
+def test_a_topic_of_tokens_may_be_made_by_somebody_else(writer, secured, topics):
+    """Where the user may not make it, its first delivery says how; then the query goes on."""
     with pytest.raises(InvalidRequest, match="make it, with 1 as its number of p") as refused:
         writer().start().awaitTermination()
     (name,) = set(re.findall(r"joinengine-\w+-tokens", str(refused.value)))
