@@ -182,7 +182,7 @@ class _Writer:
                 raise self._kafka.KafkaException(self._failed)
 
     def _produce(self, chunk: Messages, topic: str | None) -> None:
-        """One call a message, which is all that the client has."""
+        """One call a message: the client's call for many takes longer, and has no headers."""
         nothing = [None] * len(chunk.values)
         columns = [column or nothing for column in chunk]
         if topic is not None:
