@@ -6,6 +6,7 @@ user has no fixed name: `name_beside` gives it one that none of them has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import reduce
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from joinengine.model.arguments import check_text
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.texts import quoted
 
 #: The digits of the widest decimal.
 MOST_DIGITS = 38
@@ -41,9 +43,17 @@ def require_column(
     if not names:
         raise InvalidRequest(
             f"{what}: column {name!r}{of} does not exist; the columns{of} are "
-            f"{', '.join(schema.names)}"
+            f"{', '.join(schema.names)}{_how_to_compute(name, schema)}"
         )
     return schema.field(names[0])
+
+
+def _how_to_compute(name: str, schema: pa.Schema) -> str:
+    """What to do if a name is an expression over columns, to follow a text; empty: it is none."""
+    words = {*re.split(r"\W+", name.lower())}
+    if not re.search(r"[(+*/%|]", name) or not words & {known.lower() for known in schema.names}:
+        return ""
+    return f". An expression must be a column first: .withColumn('key', {quoted(name)})"
 
 
 def require_of(

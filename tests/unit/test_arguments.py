@@ -293,3 +293,13 @@ def test_names_have_their_case_in_a_session_that_asks_for_it():
         require_column(schema, "V", "on")
     with pytest.raises(InvalidRequest, match="column 'W' does not exist"):
         require_column(schema, "W", "on", exact=True)
+
+
+def test_an_expression_is_no_column_and_the_error_says_what_to_do():
+    schema = pa.schema([("v", pa.int64()), ("w", pa.int64())])
+    computed = r"column 'upper\(V\)' does not exist; .* first: .withColumn\('key', 'upper\(V\)'\)$"
+    with pytest.raises(InvalidRequest, match=computed):
+        require_column(schema, "upper(V)", "on")
+    for name in ("no", "no(x)", "left.v"):
+        with pytest.raises(InvalidRequest, match=r"does not exist; the columns are v, w$"):
+            require_column(schema, name, "on")
