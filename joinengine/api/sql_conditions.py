@@ -69,6 +69,11 @@ class Distance:
     has_interval: bool = False
     parts: list[Part] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no distance lies within the bounds."""
+        return self.lower is not None and self.upper is not None and self.lower > self.upper
+
     def add(self, bound: Bound) -> None:
         """Take a bound into account."""
         self.has_interval |= bound.has_interval
@@ -109,6 +114,13 @@ class Conditions:
             return self._filters() | {"on": self._closest(), "how": self.pair.how}
         window = self._window()
         chosen = self._band(window)
+        for distance in (window, chosen):
+            if isinstance(distance, Distance) and distance.is_empty:
+                ends = " and ".join(key[1] for key in (*distance.left, *distance.right))
+                raise self._refusal(
+                    f"no distance of {ends} lies within the bounds; the lower one is above the "
+                    "upper one, so swap them"
+                )
         on = self._on(chosen, window)
         where = " and ".join(self._left_over(chosen, window)) or None
         if on is None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from joinengine.api.sql_served import check_clauses, check_expressions
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
 from joinengine.api.sql_text import SqlText, bare, called, conjuncts, ticked
 from joinengine.model.errors import InvalidRequest
@@ -26,16 +27,6 @@ _KINDS = {
     **{(side, kind): side.lower() for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")},
     **{(side, kind): f"left_{kind.lower()}" for side in ("", "LEFT") for kind in ("SEMI", "ANTI")},
 }
-#: Clauses of a query -> what to write instead.
-_CLAUSES = {
-    "distinct": "DISTINCT is not supported; use a SEMI JOIN, or GROUP BY with a window",
-    "order": "ORDER BY is not supported, because a stream has no end; leave it out",
-    "limit": "LIMIT is not supported, because a stream has no end; leave it out",
-    "offset": "OFFSET is not supported, because a stream has no end; leave it out",
-    "qualify": "QUALIFY is not supported; write top= of StreamAggregate for the greatest groups",
-}
-#: Clauses that are served.
-_SERVED = ("expressions", "from_", "joins", "where", "group", "having", "with_")
 
 
 @dataclass
@@ -57,8 +48,12 @@ class Reader:
         if (clause := select.args.get("with_")) is not None:
             if clause.args.get("recursive"):
                 raise self.text.refusal(clause, "WITH RECURSIVE is not supported; write a join")
-            for named_query in clause.expressions:
-                known[named_query.alias.lower()] = (named_query.this, dict(known))
+            names = [named_query.alias.lower() for named_query in clause.expressions]
+            for name, named_query in zip(names, clause.expressions, strict=True):
+                if names.count(name) > 1:
+                    said = f"WITH has {names.count(name)} queries called {name}; rename one"
+                    raise self.text.refusal(named_query, said)
+                known[name] = (named_query, dict(known))
         if select.args.get("from_") is None:
             raise self.text.refusal(select, "FROM is missing; name a stream of streams=")
         tree = self._entry(select.args["from_"].this, known)
@@ -66,31 +61,16 @@ class Reader:
             tree = self._pair(tree, join, known)
         return tree
 
-    def check_clauses(self, select: Any, but: tuple[str, ...] = ()) -> None:
-        """Refuse what a query may not have; `but`: what this one may not have either."""
-        for name, value in select.args.items():
-            if value and (name not in _SERVED or name in but):
-                where = value[0] if isinstance(value, list) else value
-                clause = name.strip("_").upper()
-                said = f"{clause} is not supported here; leave it out"
-                raise self.text.refusal(
-                    where if isinstance(where, exp.Expression) else select, _CLAUSES.get(name, said)
-                )
-
     def bound(self, node: Any, tree: Tree, leaves: list[Leaf] | None = None) -> set[str]:
         """Find the columns of an expression; the aliases that it names."""
-        for kind, said in (
-            (exp.Query, "subqueries in conditions and expressions are not supported; write a join"),
-            (exp.Window, "OVER is not supported; write GROUP BY with a window"),
-        ):
-            if (refused := node.find(kind)) is not None:
-                raise self.text.refusal(refused, said)
+        check_expressions(self.text, node)
         aliases = set[str]()
         for column in node.find_all(exp.Column):
-            if not isinstance(column.this, exp.Star):
-                key, parts = self._key(column, tree, tree.visible if leaves is None else leaves)
-                self.keys[id(column)] = key, parts
-                aliases.add(key[0])
+            if isinstance(column.this, exp.Star):
+                raise self.text.refusal(column, f"{column.table}.* is not supported here; write *")
+            key, parts = self._key(column, tree, tree.visible if leaves is None else leaves)
+            self.keys[id(column)] = key, parts
+            aliases.add(key[0])
         return aliases
 
     def key(self, node: Any) -> Key | None:
@@ -168,7 +148,7 @@ class Reader:
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select):
             if not node.alias:
                 raise self.text.refusal(node, "a subquery needs a name; write (SELECT ..) AS name")
-            return self._derived(node.this, node.alias, known)
+            return self._derived(node, node.alias, known)
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.alias:
             tree = self._entry(node.this, known)
             for join in node.args.get("joins") or ():
@@ -180,14 +160,15 @@ class Reader:
 
     def _named(self, node: Any, known: Mapping[str, Any]) -> Leaf:
         other = [name for name, value in node.args.items() if value]
-        columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
-        plain = isinstance(node.this, exp.Identifier) and not columns
+        plain = isinstance(node.this, exp.Identifier)
         if set(other) - {"this", "alias", "joins"} or not plain:
             raise self.text.refusal(node, "FROM takes the name of a stream and an alias alone")
         name, alias = node.name, node.alias or node.name
         if name.lower() in known:
-            select, before = known[name.lower()]
-            return self._derived(select, alias, before)
+            named_query, before = known[name.lower()]
+            leaf = self._derived(named_query, alias, before)
+            leaf.columns = self._renamed(node, leaf.columns)
+            return leaf
         streams = [stream for stream in self.inputs.names if stream.lower() == name.lower()]
         if len(streams) != 1:
             raise self.text.refusal(
@@ -197,17 +178,37 @@ class Reader:
         columns = self.inputs.schema(streams[0]).names
         return self._leaf(node, alias, streams[0], {column: column for column in columns}, [])
 
+    def _renamed(self, node: Any, columns: dict[str, str]) -> dict[str, str]:
+        """The columns of an entry, under the names that its alias gives to the first of them."""
+        alias = node.args.get("alias")
+        given = [column.name for column in (alias and alias.args.get("columns")) or ()]
+        if len(given) > len(columns):
+            said = f"{alias.name} has {len(columns)} columns, and {len(given)} names for them"
+            raise self.text.refusal(node, f"{said}; leave out what is too many")
+        names = [*given, *list(columns)[len(given) :]]
+        self._check_names(node, names)
+        return dict(zip(names, columns.values(), strict=True))
+
+    def _check_names(self, node: Any, names: list[str]) -> None:
+        """Refuse columns of one name, of which each later one would hide the one before."""
+        known = names if session.case_sensitive() else [name.lower() for name in names]
+        double = next((n for n, k in zip(names, known, strict=True) if known.count(k) > 1), None)
+        if double is not None:
+            said = f"two columns are called {double!r}; name them, with AS"
+            raise self.text.refusal(node, said)
+
     def _leaf(
         self, node: Any, alias: str, stream: str, columns: dict[str, str], filters: list[str]
     ) -> Leaf:
         self.streams[alias] = stream
-        return Leaf(alias, stream, columns, filters)
+        return Leaf(alias, stream, self._renamed(node, columns), filters)
 
-    def _derived(self, select: Any, alias: str, known: Mapping[str, Any]) -> Leaf:
-        """A query over one stream that selects columns and rows."""
+    def _derived(self, entry: Any, alias: str, known: Mapping[str, Any]) -> Leaf:
+        """A query over one stream, of FROM or WITH, that selects columns and rows."""
+        select = entry.this
         if not isinstance(select, exp.Select):
             raise self.text.refusal(select, "a subquery is one SELECT from one stream")
-        self.check_clauses(select, but=("group", "having"))
+        check_clauses(self.text, select, but=("group", "having"))
         inner = self.tree(select, known)
         if isinstance(inner, Pair):
             raise self.text.refusal(
@@ -216,10 +217,12 @@ class Reader:
         for node in self._where(select):
             self.bound(node, inner)
             inner.filters.append(self.filter_text(node, inner))
-        columns = dict[str, str]()
-        for name, node, key in self.items(select, inner):
-            columns[name] = (key or self.compute(node, {inner.alias}, name))[1]
-        return self._leaf(select, alias, inner.stream, columns, inner.filters)
+        items = list(self.items(select, inner))
+        self._check_names(select, [name for name, _, _ in items])
+        columns = {
+            name: (key or self.compute(node, {inner.alias}, name))[1] for name, node, key in items
+        }
+        return self._leaf(entry, alias, inner.stream, columns, inner.filters)
 
     def _where(self, select: Any) -> list[Any]:
         where = select.args.get("where")
@@ -291,6 +294,8 @@ class Reader:
                 f"{shown} JOIN is not supported; write JOIN, LEFT, RIGHT, FULL, SEMI or ANTI JOIN, "
                 "ASOF JOIN or ASOF LEFT JOIN",
             )
+        if (args.get("kind") or "").upper() == "CROSS" and args.get("on") is not None:
+            raise self.text.refusal(join, "CROSS JOIN takes no ON; write JOIN")
         right = self._entry(join.this, known)
         pair = Pair(left, right, kind, join, closest)
         both = [leaf.alias.lower() for leaf in pair.leaves]

@@ -17,6 +17,7 @@ from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_conditions import Conditions, Node
 from joinengine.api.sql_grouping import Groups, aggregated, check_expression, projection
 from joinengine.api.sql_names import Reader
+from joinengine.api.sql_served import check_clauses, check_parts
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
 from joinengine.api.sql_text import SqlText, conjuncts
 from joinengine.layouts import LayoutChoice
@@ -54,7 +55,8 @@ def sql(
     with shallow("sql", text):
         reader = Reader(SqlText(text), Inputs(streams))
         select = reader.text.statement()
-        reader.check_clauses(select)
+        check_parts(reader.text, select)
+        check_clauses(reader.text, select)
         return Statement(reader, select, reader.tree(select), delay, sizes).query()
 
 

@@ -132,7 +132,7 @@ class SqlText:
 
     def text_of(self, node: Any, pieces: Sequence[tuple[int, int, str]]) -> str:
         """A part as it is written, but for `pieces`: (begin, end, the text in their place)."""
-        at, end = node.meta[_SPAN]
+        at, end = self.place(node)
         made = list[str]()
         for first, last, text in sorted(pieces):
             made += [self.text[at:first], text]
@@ -140,7 +140,13 @@ class SqlText:
         return "".join([*made, self.text[at:end]])
 
     def place(self, node: Any) -> tuple[int, int]:
-        """The offsets in the text where a part begins and ends."""
+        """The offsets in the text where a part begins and ends.
+
+        Raises InvalidRequest for a part inside one that is not served.
+        """
+        if _SPAN not in node.meta:
+            around = node.parent or node
+            raise self.refusal(around, f"{around.key.upper()} is not supported here; leave it out")
         first, last = node.meta[_SPAN]
         return int(first), int(last)
 

@@ -83,6 +83,7 @@ def positive_length(duration: Duration, what: str) -> int:
     """The length of `duration`, which must be above 0 and within 64-bit times."""
     length = microseconds(duration, what)
     if length <= 0:
-        raise InvalidRequest(f"{what} {duration!r} must be positive")
+        said = repr(duration) if isinstance(duration, str) else describe(length)
+        raise InvalidRequest(f"{what} {said} must be positive")
     check_length(what, length)
     return length

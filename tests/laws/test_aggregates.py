@@ -208,6 +208,35 @@ def test_every_layout_adds_up(
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
 
 
+@relaxed
+@example(batches=HOT, window=windows("lt", "60 us", delay="0 us"), merge_every=3)
+@example(batches=HOT, window=session_windows("lt", "3 us", delay="0 us"), merge_every=3)
+@given(batches=streams(), window=spans, merge_every=st.integers(1, 4))
+def test_what_is_over_waits_for_no_more_data(batches, window, merge_every):
+    plan = StreamAggregate(
+        SOURCE,
+        by="lk",
+        aggregates=AGGREGATES,
+        window=window,
+        layout=CHOICES["hash"],
+        instances=3,
+        merge_every=merge_every,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        choices = [node._choice for node in plan._flat()[0]]
+        query = OneStream(folder, plan.query(), "hash", choices=choices, jobs=InlineJobs())
+        feed(query, batches, set())
+        query.settle(len(batches))
+        reached = query.runner.manifest.operators[0].clock.watermark
+        found = query.output()
+    # A tuple at the end of a session would go on with it.
+    last = reached - isinstance(window.panes, Sessions)
+    tuples = [row for left, _ in batches for row in left]
+    over = {row: n for row, n in expected(tuples, window, None).items() if row[-1] <= last}
+    assert found == over
+    assert over or batches is not HOT
+
+
 def expected_running(tuples, rows):
     """The results of each tuple with a time, by SQL's window over rows."""
     tuples = [row for row in tuples if row[2] is not None]

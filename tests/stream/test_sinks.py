@@ -122,6 +122,16 @@ def transformed(spark, tmp_path):
     return sink, files
 
 
+def test_instants_of_a_transformed_batch_are_those_of_other_results(transformed, tmp_path):
+    """Spark's own type of instants in files has no zone, and no years before 1677."""
+    sink, files = transformed
+    old = replace(sink, transform=lambda f: f.selectExpr("timestamp'0068-09-03 12:00:00Z' as at"))
+    old.deliver(3, files, generation=1)
+    found = pq.read_table(next((tmp_path / "out").glob("part-*.parquet"))).column("at")
+    assert found.type == pa.timestamp("us", "UTC")
+    assert str(found[0].cast(pa.timestamp("us"))) == "0068-09-03 12:00:00"
+
+
 def test_two_drivers_that_transform_a_batch_show_it_once(transformed):
     """The first one falls asleep in its transformation, and the second one delivers."""
     sink, files = transformed

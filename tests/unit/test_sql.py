@@ -45,6 +45,15 @@ PLANS = {
         "select * from f join (select k, wid from w) as w using (k)",
         lambda: join(F, select(W, "wid k"), on="k"),
     ),
+    "names in an alias": (
+        "with a(k, p) as (select id, k from f) select a.k as id, b.wid from a "
+        "join (select k, wid from w) as b(q) on a.p = b.q",
+        keyed,
+    ),
+    "a stream under other names": (
+        "select a.o as id, wid from f as a(o, p) join w on p = w.k",
+        keyed,
+    ),
     "two keys": (
         "select id, wid from f join w on f.k = w.k and f.s = w.t",
         lambda: keyed(on=equi(["k", "s"], ["k", "t"]), f="id k s", w="wid k t"),

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from joinengine.exchange.roles import Admission
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.aggregation import Stage
+from joinengine.model.aggregation import Sessions, Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator
 from joinengine.operators.accounts import common_account
@@ -62,15 +62,18 @@ class Aggregation(AggregateSpec, OneInput, Operator):
         """Whether partial results are to be passed on, or a window is over."""
         runs = state.shelves.state
         if self.stage is Stage.PARTIAL:
-            return bool(runs) and (quiet or state.clock.watermark == math.inf)
+            # What is kept may be of a window that was over batches ago, or hold sessions up.
+            is_over = next_end(self, runs.values(), -math.inf) <= state.clock.watermark
+            return bool(runs) and (quiet or is_over or isinstance(self.grouping.panes, Sessions))
         return next_end(self, runs.values(), state.clock.closed) <= state.clock.watermark
 
     @override
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
         """The limit of a stage; MERGE and TOP wait for all partial results of a window.
 
-        If PARTIAL keeps none, MERGE has the partial results of all tuples below the watermark of
-        PARTIAL. TOP has the results of the windows that were over in the batch before.
+        MERGE has the partial results of all tuples below the watermark of PARTIAL, but for those
+        that PARTIAL keeps, whose windows end later than others; a piece of a session may begin at
+        any time before. TOP has the results of the windows that were over in the batch before.
         """
         (source,) = self.inputs
         if self.stage is Stage.PARTIAL:
@@ -78,8 +81,11 @@ class Aggregation(AggregateSpec, OneInput, Operator):
         assert isinstance(source, FromOperator)
         if self.stage is Stage.TOP:
             return Limit(upstream.before[source.operator].clock.watermark)
-        before = upstream.states[source.operator]
-        return Limit(-math.inf if before.shelves.state else before.clock.watermark)
+        partial = upstream.states[source.operator]
+        kept = partial.shelves.state
+        if kept and isinstance(self.grouping.panes, Sessions):
+            return Limit(-math.inf)
+        return Limit(min(partial.clock.watermark, next_end(self, kept.values(), -math.inf) - 1))
 
     @override
     def tasks(self, order: Order) -> Sequence[OperatorTask]:

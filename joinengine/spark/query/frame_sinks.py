@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,23 +13,19 @@ from typing_extensions import override
 from joinengine.results import showings
 from joinengine.results.showings import Showing
 from joinengine.results.sinks import STAGING, BatchByBatch, show
-from joinengine.results.staging import CODEC, Cutting
+from joinengine.results.staging import PLAIN, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
-from joinengine.spark.session import session
 from joinengine.spark.sources.frames import frame_of, store
 from joinengine.spark.sources.types import arrow_schema
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 
-#: Spark's name of a codec -> Arrow's, where they differ.
-_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}
 Transform = Callable[[DataFrame], DataFrame]
 
 
 @dataclass
 class TransformedParquetSink(BatchByBatch):
-    """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
+    """As `ParquetSink`, after a DataFrame function, which Spark computes at delivery.
 
     Each attempt to deliver a batch writes files of its own. A showing says which attempt counts, so
     two drivers that deliver the same batch rename the same files.
@@ -41,8 +37,7 @@ class TransformedParquetSink(BatchByBatch):
     checkpoint: Checkpoint
     schema: pa.Schema
     transform: Transform
-    codec: str = CODEC
-    partition_by: tuple[str, ...] = ()
+    cutting: Cutting = PLAIN
 
     @property
     def staging(self) -> Storage:
@@ -83,18 +78,9 @@ class TransformedParquetSink(BatchByBatch):
         """Write the transformed results into a new folder of the staging folder; its files."""
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
-        attempt = self.staging.at(name)
-        if is_url(attempt.folder):
-            return [f"{name}/{part}" for part in self._stored(frame, attempt)]
-        writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
-        writer.parquet(attempt.folder)
-        return [f"{name}/{part}" for part in sorted(_parts(attempt, len(self.partition_by)))]
-
-    def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
-        """Write an attempt through the engine's own storage, as Spark would write it."""
-        cutting = Cutting(_ARROW.get(self.codec, self.codec), self.partition_by, session.zone())
-        files = store(frame, attempt, "part", cutting, arrow_schema(frame.schema))
-        return sorted(stored.name for stored in files)
+        schema = arrow_schema(frame.schema, "transform")
+        stored = store(frame, self.staging.at(name), "part", self.cutting, schema)
+        return sorted(f"{name}/{file.name}" for file in stored)
 
     @override
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
@@ -131,12 +117,3 @@ class FrameSink(BatchByBatch):
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove the results of batches that are delivered."""
         remove_unnamed(self.results, [stored.name for stored in files], makers)
-
-
-def _parts(folder: Storage, depth: int) -> Iterator[str]:
-    """The files that Spark has written, in `depth` levels of Hive folders."""
-    for name in folder.names():
-        if depth and "=" in name:
-            yield from (f"{name}/{part}" for part in _parts(folder.at(name), depth - 1))
-        elif name.startswith("part-") and name.endswith(".parquet"):
-            yield name
