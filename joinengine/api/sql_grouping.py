@@ -63,6 +63,7 @@ class Groups:
             self._add_item(item)
         having = self.select.args.get("having")
         if having is not None:
+            self.reader.results = [name for name in self.shown if name in self.calls]
             self._add_calls(having.this)
         if not self.calls:
             raise self._refusal("GROUP BY needs an aggregate; write count(*) AS n in SELECT")
@@ -199,8 +200,8 @@ class Groups:
         key = self.reader.key(node)
         if key is not None:
             return names[key] if key[0] else key[1]
-        edges = {("", edge): edge for edge in _EDGES}
-        return self.reader.spelled(node, {**names, **edges}.__getitem__, calls)
+        results = {("", name): name for name in (*self.calls, *_EDGES)}
+        return self.reader.spelled(node, {**names, **results}.__getitem__, calls)
 
 
 def check_expression(name: str, text: str, query: StreamJoin | StreamAggregate) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -34,13 +34,14 @@ class Reader:
     """Reads FROM, and says what the names of columns mean.
 
     `keys`: id of a node that is a column, or an expression computed as one -> (its Key, how many
-    parts of its name say so).
+    parts of its name say so). `results`: what else a name may mean, in HAVING: an aggregate.
     """
 
     text: SqlText
     inputs: Inputs
     keys: dict[int, tuple[Key, int]] = field(default_factory=dict)
     streams: dict[str, str] = field(default_factory=dict)
+    results: Collection[str] = ()
 
     def tree(self, select: Any, known: Mapping[str, Any] | None = None) -> Tree:
         """What a query reads. `known`: name of a common table expression -> it and those before."""
@@ -343,8 +344,9 @@ class Reader:
         ]
         if len(matching) == 1:
             return self._used(*matching[0]), 1
-        if not matching and parts[0].lower() in EDGES and len(parts) == 1:
-            return ("", parts[0].lower()), 1
+        results = {name.lower(): name for name in (*self.results, *EDGES)}
+        if not matching and parts[0].lower() in results and len(parts) == 1:
+            return ("", results[parts[0].lower()]), 1
         if matching:
             aliases = ", ".join(leaf.alias for leaf, _ in matching)
             raise self.text.refusal(

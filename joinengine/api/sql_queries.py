@@ -7,7 +7,7 @@ has in Python. What a statement cannot have is refused before anything runs, wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
@@ -62,13 +62,14 @@ def sql(
 
 @dataclass
 class Statement:
-    """A SELECT being translated."""
+    """A SELECT being translated; `after`: conditions of WHERE on the results of its last join."""
 
     reader: Reader
     select: Any
     tree: Tree
     delay: Any
     sizes: Mapping[str, Any]
+    after: list[Any] = field(default_factory=list)
 
     def query(self) -> StreamJoin | StreamAggregate:
         """The whole query."""
@@ -115,13 +116,16 @@ class Statement:
                     if not (tree.closest and side is Side.RIGHT):
                         self._put(inside, node, aliases)
                         return
-        if tree.how != "inner" or tree.closest:
+        if tree.how == "inner" and not tree.closest:
+            self.reader.add_condition(tree, node)
+        elif tree is self.tree and self.select.args.get("group") is None:
+            self.after.append(node)
+        else:
             raise self.reader.text.refusal(
                 node,
-                "WHERE about a side that may lack its row would be checked after the join; put it "
-                "into ON, or filter the results with .transform",
+                "WHERE about a side that may lack its row would be checked between two operators; "
+                "put it into ON",
             )
-        self.reader.add_condition(tree, node)
 
     # Joins
 
@@ -147,7 +151,9 @@ class Statement:
             else:
                 wanted[name] = key
         needed = [
-            reader.keys[id(column)][0] for _, node in later for column in node.find_all(exp.Column)
+            reader.keys[id(column)][0]
+            for node in [*(node for _, node in later), *self.after]
+            for column in node.find_all(exp.Column)
         ]
         shown = dict(wanted)
         for key in needed:
@@ -155,13 +161,20 @@ class Statement:
                 shown[name_beside(shown, key[1])] = key
         joined = self._node(tree, shown).source
         assert isinstance(joined, StreamJoin)
-        if not later:
+        if not later and not self.after:
             return joined
         names = {key: name for name, key in reversed(shown.items())}
         texts = {name: reader.spelled(node, names.__getitem__) for name, node in later}
         for name, node in later:
             with reader.text.at(node):
                 check_expression(name, texts[name], joined)
+        wheres = [f"({reader.spelled(node, names.__getitem__)})" for node in self.after]
+        for node, text in zip(self.after, wheres, strict=True):
+            with reader.text.at(node):
+                check_expression("where", text, joined)
+        if wheres:
+            only = " and ".join(wheres)
+            joined = joined.transform(lambda frame: frame.where(only))
         return joined.transform(projection([(name, texts.get(name)) for name, _, _ in items]))
 
     def _node(self, tree: Tree, shown: Mapping[str, Key] | None = None) -> Node:

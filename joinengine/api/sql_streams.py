@@ -123,10 +123,7 @@ class Inputs:
         if (stream, text) not in self._computed:
             source, schema = self._sources[stream], self.schema(stream)
             column = name_beside(schema.names, name)
-            try:
-                self._sources[stream] = _with_column(stream, source, schema, column, text)
-            except InvalidRequest as error:  # the statement has no call of that name
-                raise InvalidRequest(str(error).removeprefix("withColumn: ")) from None
+            self._sources[stream] = _with_column(stream, source, schema, column, text)
             self._computed[stream, text] = column
         column = self._computed[stream, text]
         self.use(stream, column)

@@ -128,7 +128,8 @@ class SqlText:
         except InvalidRequest as error:
             if str(error).startswith("sql: line"):
                 raise
-            raise self.refusal(node, str(error)) from None
+            # A statement has no call of that name.
+            raise self.refusal(node, str(error).removeprefix("withColumn: ")) from None
 
     def text_of(self, node: Any, pieces: Sequence[tuple[int, int, str]]) -> str:
         """A part as it is written, but for `pieces`: (begin, end, the text in their place)."""

@@ -47,11 +47,19 @@ TEXTS = {
     "where z < f.id",
     "subquery": "with big as (select k, x * 2 as x2, s from f where x > 30) select x2, q.t2 from "
     "big join (select k, upper(t) as t2 from w) as q on big.k = q.k and lower(q.t2) = big.s",
+    "no partner": "select id, f.k from f left join w on f.k = w.k and f.s = w.t "
+    f"and w.at {HOUR} where w.wid is null and f.x > 5",
+    "after an outer join": "select f.k + 1 as more, w.y from f full join w on f.k = w.k and "
+    "f.ts between w.at and w.at + interval 1 hour where coalesce(w.y, 3) > f.x or f.id is null",
+    "after the nearest": "select id, w.y from f asof left join w on f.k = w.k and f.ts >= w.at "
+    "where w.y > 20 or w.wid is null",
     "both sides": "select id, f.x + w.y as more from f join w on f.k = w.k and f.s = w.t",
     "groups": "select s, count(*) as n, sum(x + 1) as total, min(j) as least from f "
     "where x > 5 group by tumble(ts, interval 1 hour), s",
     "having": "select s, sum(x) / count(*) as mean from f group by s, "
     "tumble(ts, interval 2 hours) having count(*) > 3",
+    "having by name": "select s as q, sum(x) as total, count(*) as n from f group by s, "
+    "tumble(ts, interval 2 hours) having N > 3 and total + count(*) > 60 and s > 'a'",
     "joined groups": "select f.s, count(*) as n, max(w.y - f.x) as far from f join w on f.k = w.k "
     "and tumble(f.ts, interval 1 hour) = tumble(w.at, interval 1 hour) "
     "group by f.s, tumble(f.ts, interval 1 hour)",
