@@ -19,16 +19,18 @@ from joinengine.lab.queries.runs import Followers, Places, run
 from pathlib import Path
 
 def executors():
-    found = []
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (process / "cmdline").read_text().split("\\0")
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue  # it has ended
         ours = spark.sparkContext.applicationId in arguments
         if ours and any("CoarseGrainedExecutorBackend" in a for a in arguments):
-            found.append(int(process.name))
-    return found
+            found[int(process.name)] = parent
+    # What an executor starts looks like it until it has become the other program.
+    return [number for number, parent in found.items() if parent not in found]
 
 killed = []
 def watch(rows, total, batches):

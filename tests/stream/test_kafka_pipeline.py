@@ -15,6 +15,7 @@ import pytest
 from benchmarks.kafka.messages import NAMES, SIDES
 from benchmarks.kafka.topics import make
 from tests.brokers import consume, produce
+from tests.waiting import soon
 
 BEGIN_S = 1_700_000_000
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "kafka" / "pipeline.py"
@@ -50,10 +51,21 @@ def seconds(text):
     return datetime.fromisoformat(text).timestamp()
 
 
+@pytest.fixture
+def topics(broker):
+    """Those that the example names."""
+    names = [*SIDES, "matches"]
+    make(broker, 2, *names)
+    yield
+    for gone in broker.admin.delete_topics(names, operation_timeout=30).values():
+        gone.result(30)
+    soon(lambda: not {*names} & {*broker.admin.list_topics(timeout=30).topics})
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("topics")
 @pytest.mark.parametrize("starts", [1, 2])
 def test_topics_are_joined_and_a_second_start_adds_only_what_is_new(broker, tmp_path, starts):
-    make(broker, 2, *SIDES, "matches")
     command = [sys.executable, EXAMPLE, broker.servers, tmp_path / "checkpoint", "--once"]
     rows = {side: list(rows_of(side)) for side in SIDES}
     for start in range(starts):
