@@ -26,6 +26,19 @@ except ImportError:
 
 #: The offsets in the text where a part begins and ends.
 _SPAN = "span"
+#: What errors tell users of Python -> the same for a statement, which has no such names.
+_IN_SQL = {
+    "withColumn: ": "",
+    "how: 'left'": "LEFT JOIN",
+    "how: 'right'": "RIGHT JOIN",
+    "how: 'full'": "FULL JOIN",
+    "how: 'left_semi'": "SEMI JOIN",
+    "how: 'left_anti'": "ANTI JOIN",
+    "give within=": "bound two event times, as in w.ts BETWEEN f.ts AND f.ts + INTERVAL 1 HOUR",
+    "window: the source has no windows; give windows(time, size=...). Only tumbling and sliding "
+    "joins bring windows": "GROUP BY needs a window; add TUMBLE(ts, INTERVAL 10 MINUTES), with "
+    "the column of event time",
+}
 
 
 class _Parser(parser.Parser):  # type: ignore[misc]
@@ -128,8 +141,10 @@ class SqlText:
         except InvalidRequest as error:
             if str(error).startswith("sql: line"):
                 raise
-            # A statement has no call of that name.
-            raise self.refusal(node, str(error).removeprefix("withColumn: ")) from None
+            said = str(error)
+            for python, statement in _IN_SQL.items():
+                said = said.replace(python, statement)
+            raise self.refusal(node, said) from None
 
     def text_of(self, node: Any, pieces: Sequence[tuple[int, int, str]]) -> str:
         """A part as it is written, but for `pieces`: (begin, end, the text in their place)."""

@@ -224,6 +224,7 @@ def show(output: Storage, staged: str, visible: str, batch: int) -> None:
         if not output.exists(visible):
             raise DamagedState(
                 f"result file {output.folder}/{visible} of committed batch {batch} is missing, "
-                "and so is its staged copy; restore it from a copy. If it was deleted on "
-                "purpose, start with a new checkpointLocation"
+                "and so is its staged copy; restore it from a copy, or go on with another sink if "
+                "the batch was delivered there. If it was deleted on purpose, start with a new "
+                "checkpointLocation"
             ) from None

@@ -54,6 +54,39 @@ def expected(tmp_path):
     return sorted(duckdb.sql(text).fetchall())
 
 
+def test_a_checkpoint_keeps_its_sink(joinengine, own, tmp_path):
+    """A run that forgets it would read what is new, and drop the results."""
+    kept = ("--checkpoint", tmp_path / "c")
+    joinengine(*own, *kept, "--sink", f"parquet:{tmp_path / 'out'}")
+    found = pq.read_table(tmp_path / "out").num_rows
+    new = pa.table({"k": [1], "a": [99]})
+    pq.write_table(new, tmp_path / "left" / "1.parquet")
+    done = joinengine(*own, *kept, code=2)
+    assert f"delivers its results to {tmp_path / 'out'}, and this run would not" in done.stderr
+    statement = tmp_path / "join.sql"
+    statement.write_text("select a, b from l join r on k = key")
+    sides = [x for s in ("left", "right") for x in ("--source", f"{s[0]}=parquet:{tmp_path / s}")]
+    done = joinengine("sql", statement, *sides, *kept, code=2)
+    assert "give the same --sink or --out again, or --sink noop to drop" in done.stderr
+    done = joinengine(*own, *kept, "--sink", "console", code=2)
+    assert "staged for the sink that the checkpoint had before" in done.stderr
+    done = joinengine(*own, "--checkpoint", tmp_path / "out", code=2)
+    assert f"--checkpoint: {tmp_path / 'out'} holds the results of a query" in done.stderr
+    joinengine(*own, *kept, "--out", tmp_path / "out")
+    assert pq.read_table(tmp_path / "out").num_rows == found + 1
+
+
+def test_what_has_a_flag_of_its_own_is_no_option_of_the_sink(joinengine, own, tmp_path):
+    for option, flag in (
+        ("checkpointLocation", "--checkpoint"),
+        ("path", "what follows the colon of --sink"),
+    ):
+        sink = ("--sink", f"parquet:{tmp_path / 'out'}", "--sink-option", f"{option}=x")
+        assert f"{option} is {flag}; give it there" in joinengine(*own, *sink, code=2).stderr
+    done = joinengine(*own, "--source", "kafka", "--servers", "host:1", code=2)
+    assert "--source applies to a QUERY" in done.stderr
+
+
 def test_folders_and_tables_are_read_back(joinengine, own, catalog, tmp_path):
     table, iceberg = catalog
     for sink, kept in (

@@ -15,6 +15,7 @@ from joinengine.api.values import size
 from joinengine.driver.settings import Settings, Tasks
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.lab.cli import cli
+from joinengine.lab.commands import sessions
 from joinengine.lab.commands.headings import Heading
 from joinengine.lab.commands.shell_words import at_a_shell
 from joinengine.model.errors import InvalidRequest
@@ -206,6 +207,28 @@ def test_help_has_each_option_once_and_under_a_heading(command):
 )
 def test_a_shell_hears_of_flags(sentence, told):
     assert at_a_shell(sentence) == told
+
+
+@pytest.mark.parametrize("master", ["lcoal", "local[0]", "local[]", "spark:host:7077", ""])
+def test_what_is_no_master_is_refused_before_spark_starts(master):
+    with pytest.raises(InvalidRequest, match="is no master of Spark"), sessions.started(master):
+        raise AssertionError("Spark has started")
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[*]", "local[2]", "local[2, 3]", "local-cluster[2,1,1024]", "yarn"),
+        *("spark://a:7077,b:7077", "k8s://https://host:443"),
+    ],
+)
+def test_masters_of_spark(master, monkeypatch):
+    def asked(master):
+        raise InvalidRequest(f"asked for {master}")
+
+    monkeypatch.setattr("joinengine.session", asked)
+    with pytest.raises(InvalidRequest, match="asked for"), sessions.started(master):
+        pass
 
 
 def test_triggers():

@@ -37,6 +37,7 @@ REFUSED = {
     "select sum(x) as s from f join w on f.k = w.k": "an aggregate needs a window",
     f"{BOTH} where f.k in (select k from t)": "subqueries in conditions and expressions",
     f"{BOTH} and exists (select 1 from t)": "subqueries in conditions and expressions",
+    "select id from f left join w on f.k = w.k": "LEFT JOIN needs a window, because without one a",
     f"{BOTH} having f.k > 3": "HAVING needs GROUP BY",
     "select id from f": "one stream is not a query",
     f"select id from f left join w on {NEAR} join t on t.k = f.k where w.y > 1": "WHERE about a si",
@@ -46,7 +47,7 @@ REFUSED = {
     "select id from f natural join w": "NATURAL JOIN is not supported",
     "select id from f cross join w": "line 1, column 29: a join needs a condition",
     "select id, wid from f join w on f.k = w.k join t as F on f.k = w.k": "is the name of two",
-    "select id, count(*) as n from f group by id": "line 1, column 42: window: the source has no",
+    "select id, count(*) as n from f group by id": "line 1, column 42: GROUP BY needs a window;",
     "select id, count(*) from f group by id, tumble(ts, interval 1 hour)": "a name of its own",
     "select id, s, count(*) as n from f group by id, tumble(ts, interval 1 hour)": (
         "line 1, column 12: s is neither in GROUP BY nor an aggregate"

@@ -47,7 +47,9 @@ def stream_options(command: Command) -> Command:
             help="TPC-H scale factor; 1 is 6 million lineitems, or 10 million events of Nexmark.",
         ),
         option("--seed", type=int, default=0, show_default=True, help="Random seed."),
-        option("--interval-rows", type=int, help="Rows per batch, over all sources."),
+        option(
+            "--interval-rows", type=click.IntRange(min=1), help="Rows per batch, over all sources."
+        ),
         option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
         option(
             "--span",

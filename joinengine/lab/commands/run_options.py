@@ -140,6 +140,10 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
                 f"--{option} applies to the generated streams of a QUERY, not to your own files; "
                 f"leave it out"
             )
+    if settings.get("source") == "kafka":
+        raise click.UsageError(
+            "--source applies to a QUERY; for topics of your own write --left kafka:TOPIC"
+        )
     return own_join(given, settings, ends=ends)
 
 

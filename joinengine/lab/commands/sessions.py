@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from joinengine.lab.commands import console
 from joinengine.lab.commands.pages import OnStart
 from joinengine.lab.tpch.cache import new_log
-from joinengine.model.texts import counted
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.texts import counted, in_a_line
+
+#: Masters of Spark, by how they begin; a local one has cores.
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.*\]|spark://.+|yarn|k8s://.+"
+)
 
 
 @contextmanager
@@ -24,9 +31,21 @@ def started(master: str) -> Iterator[Any]:
     """A session of Spark, which ends with the command; its log is kept if the command fails."""
     from joinengine import session  # noqa: PLC0415
 
+    if _MASTER.fullmatch(master) is None:
+        raise InvalidRequest(
+            f"--master: {master!r} is no master of Spark; write local[N], spark://HOST:PORT, yarn "
+            "or k8s://.."
+        )
     log = new_log()
-    with console.err.status("starting Spark"), _stderr_to(log):
-        spark = session(master=master)
+    try:
+        with console.err.status("starting Spark"), _stderr_to(log):
+            spark = session(master=master)
+    except JoinEngineError:
+        raise
+    except Exception as error:
+        raise JoinEngineError(
+            f"--master: Spark does not start with {master} ({in_a_line(error)}); its log is {log}"
+        ) from None
     try:
         yield spark
     except Exception:

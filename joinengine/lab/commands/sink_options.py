@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.lab.commands.generated_options import Command, with_options
@@ -17,6 +18,12 @@ from joinengine.model.errors import InvalidRequest
 _SINKS = {
     **{"parquet": "path", "delta": "path", "iceberg": "table", "kafka": "topic"},
     **{"console": None, "noop": None},
+}
+#: Options of a sink that have a flag of their own.
+_ELSEWHERE = {
+    "checkpointLocation": "--checkpoint",
+    "stateLocation": "--state",
+    **dict.fromkeys(filter(None, _SINKS.values()), "what follows the colon of --sink"),
 }
 
 
@@ -50,6 +57,8 @@ def sink_of(settings: dict[str, Any]) -> Any:
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     options = dict(pairs("--sink-option", settings["sink_options"], "NAME=VALUE"))
+    if taken := next((name for name in options if name in _ELSEWHERE), None):
+        raise click.UsageError(f"--sink-option: {taken} is {_ELSEWHERE[taken]}; give it there")
     if settings["sink"] is None:
         if options:
             raise click.UsageError("--sink-option applies to --sink KIND:PLACE; give both")
@@ -74,6 +83,25 @@ def sink_of(settings: dict[str, Any]) -> Any:
     return SinkPlace(kind, options)
 
 
+def check_kept(settings: dict[str, Any], checkpoint: Path | None) -> None:
+    """Refuse to go on with a checkpoint and to drop its results, if no sink is asked for.
+
+    Whoever wants that says `--sink noop`.
+    """
+    from joinengine.results.noted import delivered_to  # noqa: PLC0415
+    from joinengine.spark.query.query_folders import checkpoint_at  # noqa: PLC0415
+
+    said = click.get_current_context().get_parameter_source("sink")
+    if checkpoint is None or said is ParameterSource.COMMANDLINE:
+        return
+    place = delivered_to(checkpoint_at(str(checkpoint), settings.get("state")))
+    if place is not None:
+        raise InvalidRequest(
+            f"--sink: checkpoint {checkpoint} delivers its results to {place}, and this run would "
+            "not; give the same --sink or --out again, or --sink noop to drop new results"
+        )
+
+
 def sink_of_run(
     settings: dict[str, Any], query: Any, out: Path | None, checkpoint: Path | None, validate: bool
 ) -> Any:
@@ -87,6 +115,8 @@ def sink_of_run(
 
     sink = sink_of(settings)
     if sink is None:
+        if out is None:
+            check_kept(settings, checkpoint)
         return None
     if out is not None:
         raise click.UsageError("--out and --sink both take the results; give one")

@@ -13,7 +13,7 @@ from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import PATH, with_options
 from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
-from joinengine.lab.commands.sink_options import pairs, sink_of, sink_options
+from joinengine.lab.commands.sink_options import check_kept, pairs, sink_of, sink_options
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 
@@ -49,7 +49,9 @@ _options = [
     headed(Heading.LAYOUT)(
         "--instances", type=int, default=8, show_default=True, help="Instances of each operator."
     ),
-    headed(Heading.YOURS)("--interval-rows", type=int, help="Rows per batch, over all sources."),
+    headed(Heading.YOURS)(
+        "--interval-rows", type=click.IntRange(min=1), help="Rows per batch, over all sources."
+    ),
     headed(Heading.STATE)(
         "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
     ),
@@ -95,6 +97,7 @@ def run_statement(
         interval_rows=settings["interval_rows"],
         engine=engine_of(settings),
     )
+    check_kept(settings, checkpoint)
     sink = sink_of(settings)
     check_file("--json", json_path)
     listed = statement.stream(options)  # before Spark starts

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
+from joinengine.model.errors import CheckpointMismatch
 from joinengine.results import showings
 from joinengine.results.showings import Showing
 from joinengine.results.sinks import STAGING, BatchByBatch, show
@@ -76,6 +77,7 @@ class TransformedParquetSink(BatchByBatch):
 
     def _attempt(self, batch: int, files: Sequence[StoredFile], generation: int) -> list[str]:
         """Write the transformed results into a new folder of the staging folder; its files."""
+        _check_staged(self.checkpoint.results, files)
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
         schema = arrow_schema(frame.schema, "transform")
@@ -110,6 +112,7 @@ class FrameSink(BatchByBatch):
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        _check_staged(self.results, files)
         frame = frame_of(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
 
@@ -117,3 +120,13 @@ class FrameSink(BatchByBatch):
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove the results of batches that are delivered."""
         remove_unnamed(self.results, [stored.name for stored in files], makers)
+
+
+def _check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
+    """Refuse a batch that was staged where another sink had it, before Spark looks for it."""
+    if any(not results.exists(stored.name) for stored in files):
+        raise CheckpointMismatch(
+            f"{results.folder} lacks results of the last batch, which were staged for the sink "
+            "that the checkpoint had before; go on with that sink, or start with a new "
+            "checkpointLocation"
+        )

@@ -15,8 +15,12 @@ from tempfile import mkdtemp
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.results.outputs import Wanted
+from joinengine.results.sinks import STAGING
 from joinengine.spark.sources.locations import place
 from joinengine.state.checkpoint import Checkpoint
+
+#: The options that say where state is.
+_STATES = {"checkpointLocation", "stateLocation", "storeLocation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,13 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
                     f"{what}: {path} lies in the folder {source}, so the query would read its own "
                     "files; give a folder outside it"
                 )
+        if what in _STATES and (path / STAGING).is_dir():
+            raise InvalidRequest(
+                f"{what}: {path} holds the results of a query, so state and results would mix; "
+                "give another folder"
+            )
     places = dict(there)
-    states = {"checkpointLocation", "stateLocation", "storeLocation"} & places.keys()
+    states = _STATES & places.keys()
     results = {"path", "sideOutput"} & places.keys()
     for what, rows in product(sorted(states), sorted(results)):
         inner, outer = places[rows], places[what]

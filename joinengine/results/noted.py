@@ -1,0 +1,26 @@
+"""Where a checkpoint has delivered its results, by what its sinks have noted there."""
+
+from __future__ import annotations
+
+import json
+
+from joinengine.results import kafka_target, outputs, table_sinks
+from joinengine.state.checkpoint import Checkpoint
+
+#: Note of a sink -> the entry that names the place.
+_PLACES = {outputs.NOTE: "folder", table_sinks.NOTE: "table", kafka_target.NOTE: "topic"}
+
+
+def delivered_to(checkpoint: Checkpoint) -> str | None:
+    """The folder, table or topic that has the results of a checkpoint; None: none is noted.
+
+    A note that cannot be read names none: the sink that has made it refuses it by name.
+    """
+    for note, entry in _PLACES.items():
+        try:
+            place = json.loads(checkpoint.storage.get(note))[entry]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            continue
+        if place:
+            return str(place)
+    return None
