@@ -17,10 +17,11 @@ from joinengine.results.readers import ReaderSink, Receiver
 from joinengine.results.sinks import SinkFactory
 from joinengine.results.staging import Cutting
 from joinengine.spark.jobs.merge_jobs import SparkMerge
-from joinengine.spark.query.frame_sinks import TransformedParquetSink
+from joinengine.spark.query.frame_sinks import Transform, TransformedParquetSink
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.session import session
 from joinengine.spark.sources.locations import place
+from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
 
@@ -44,24 +45,16 @@ def parquet_sink(
         columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
     shared, overwrite = (given.value_of(options, name) for name in ("shared", "overwrite"))
     owned = Output(folder, Wanted(shared, overwrite, columns))
+    codec = given.value_of(options, "compression")
+    if join.transform is not None:
+        return _transformed(join, options, output, join.transform, partitions), owned
     cutting = Cutting(
-        given.value_of(options, "compression"),
+        codec,
         columns,
         session.zone(),
         given.value_of(options, "targetFileSize"),
     )
     every = given.value_of(options, "compactEvery")
-    if (transform := join.transform) is not None:
-        if every > 1:
-            raise InvalidRequest(
-                "compactEvery is not valid with transform, which Spark computes batch by batch; "
-                "leave out one of the two"
-            )
-        return (
-            lambda checkpoint, query: TransformedParquetSink(
-                join.spark, output, query, checkpoint, join.schema, transform, cutting
-            )
-        ), owned
     if every > 1:  # files of one task are about as large as merged ones
         cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
     merge = SparkMerge(join.spark, name)
@@ -70,6 +63,25 @@ def parquet_sink(
             output, query, settings.fsync, cutting, merge, every
         )
     ), owned
+
+
+def _transformed(
+    join: ResolvedJoin,
+    options: Mapping[str, str],
+    output: Storage,
+    transform: Transform,
+    columns: tuple[str, ...],
+) -> SinkFactory:
+    for name in ("targetFileSize", "compactEvery"):
+        if name in options:
+            raise InvalidRequest(
+                f"{name} is not valid with transform, whose files Spark writes; leave out one "
+                f"of the two"
+            )
+    codec = options.get("compression", "snappy").lower()
+    return lambda checkpoint, query: TransformedParquetSink(
+        join.spark, output, query, checkpoint, join.schema, transform, codec, columns
+    )
 
 
 def reader_sink(join: ResolvedJoin, receive: Receiver) -> SinkFactory:

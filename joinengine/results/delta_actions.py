@@ -75,8 +75,11 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
         # A chunk without bounds holds NULLs alone, or values that Parquet does not order.
         if not bounded or any(chunk.num_values and not chunk.has_min_max for chunk in chunks):
             continue
-        low = _bound(min(chunk.min for chunk in bounded), is_upper=False)
-        high = _bound(max(chunk.max for chunk in bounded), is_upper=True)
+        try:
+            low = _bound(min(chunk.min for chunk in bounded), is_upper=False)
+            high = _bound(max(chunk.max for chunk in bounded), is_upper=True)
+        except (OverflowError, ValueError):  # a date or an instant that Python does not have
+            continue
         least |= {} if low is None else {name: low}
         most |= {} if high is None else {name: high}
     return {

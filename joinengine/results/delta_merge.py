@@ -61,12 +61,21 @@ class DeltaMergeTarget(DeltaTarget):
             self._merge(net, newest)
 
     def _rows(self, near: Bounds) -> pa.Table:
-        """The rows of the table within bounds."""
-        within = None
+        """The rows of the table within bounds, of the files that may hold any.
+
+        A file that the package has merged has text of another type of Arrow's than the table, by
+        which Arrow cannot filter as it reads.
+        """
+        dataset, within = self._table.to_pyarrow_dataset(), None
         for name, (low, high) in near.items():
             in_range = (pc.field(name) >= pc.scalar(low)) & (pc.field(name) <= pc.scalar(high))
             within = in_range if within is None else within & in_range
-        return self._table.to_pyarrow_dataset().to_table(self.schema.names, filter=within)
+        pieces, names = [self.schema.empty_table()], self.schema.names
+        for fragment in dataset.get_fragments(filter=within):
+            for batch in fragment.to_batches(schema=dataset.schema, columns=names):
+                rows = pa.Table.from_batches([batch]).cast(self.schema)
+                pieces.append(rows if within is None else rows.filter(within))
+        return pa.concat_tables(pieces)
 
     def _merge(self, net: pa.Table, newest: int) -> None:
         delta, names = library(), self.schema.names

@@ -12,6 +12,7 @@ Cost: a commit writes a manifest, a list of all manifests, and the table's metad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _PLAIN = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string"
 #: Where a data file of the package's notes its partition.
 _PARTITION = 3
 _MAPPING = "schema.name-mapping.default"
+#: What stands before each field of a struct, and differs from table to table.
+_NUMBER = re.compile(r"(?<=[< ])-?\d+: ")
 _Answer = TypeVar("_Answer")
 
 
@@ -235,7 +238,8 @@ def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[Partitio
             f"{', '.join(SCHEMES)}"
         )
     theirs = {
-        field.name: (str(field.field_type), field.required) for field in table.schema().fields
+        field.name: (_NUMBER.sub("", str(field.field_type)), field.required)
+        for field in table.schema().fields
     }
     check_columns("iceberg", name, _types(schema), theirs)
     return [_partition_column(name, table, partition) for partition in table.spec().fields]
@@ -270,7 +274,7 @@ def _types(schema: pa.Schema) -> dict[str, str]:
                 f"iceberg: column {field.name} is {field.type}, which Iceberg tables do not have; "
                 "cast it"
             ) from None
-        types[field.name] = str(field_of.field_type)
+        types[field.name] = _NUMBER.sub("", str(field_of.field_type))
     return types
 
 

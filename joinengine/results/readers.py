@@ -4,7 +4,7 @@ Why: a batch becomes a DataFrame only through Spark's JVM. Here the driver reads
 files itself, a piece at a time, so that the function may hand them to any library that takes Arrow.
 
 Law: the function is called for every committed batch in order, for an empty one too, and again for
-the last one if the driver is killed before the next batch is committed.
+the last one if the driver is killed before it has noted that the call is over.
 Cost: a piece of `READ_ROWS` rows in memory, and over an object store one staged file.
 """
 
@@ -20,9 +20,10 @@ from typing_extensions import override
 
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.merging import TARGET_BYTES
-from joinengine.results.sinks import BatchByBatch
+from joinengine.results.sinks import AtLeastOnce
 from joinengine.results.staging import Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
+from joinengine.sources.readings import conform
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, verify
 
 #: Rows of a record batch that a reader yields at most.
@@ -32,7 +33,7 @@ Receiver = Callable[[pa.RecordBatchReader, int], None]
 
 
 @dataclass
-class ReaderSink(BatchByBatch):
+class ReaderSink(AtLeastOnce):
     """`receive` gets each batch's results as an Arrow reader; at-least-once."""
 
     results: Storage
@@ -46,7 +47,7 @@ class ReaderSink(BatchByBatch):
         return ToParquet(self.results.folder, generation, cutting=cutting)
 
     @override
-    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+    def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Call the function; the reader ends with the call."""
         over = Event()
         pieces = _pieces(self.results, files, self.schema, over)
@@ -73,7 +74,7 @@ def _pieces(
         content = pa.BufferReader(verify(storage, stored, "result file"))
         for piece in pq.ParquetFile(content).iter_batches(READ_ROWS):
             _check(over)
-            yield piece if piece.schema.equals(schema) else piece.cast(schema)
+            yield conform(piece, schema)
 
 
 def _check(over: Event) -> None:

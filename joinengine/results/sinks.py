@@ -78,6 +78,10 @@ class Sink(Protocol):
         """Give back what deliveries have taken, when the query ends; one may follow. No errors."""
 
 
+#: The note of a sink that hands batches on: the last one.
+_HANDED_OVER = "handed-over"
+
+
 class BatchByBatch(Sink):
     """What sinks have in common that show each batch by itself, and keep nothing open."""
 
@@ -114,6 +118,33 @@ class BatchByBatch(Sink):
     @override
     def close(self) -> None:
         pass
+
+
+class AtLeastOnce(BatchByBatch):
+    """A sink that hands each batch on to others, and then notes that.
+
+    A batch whose note is there is not handed on again, whoever starts; it is if the driver is
+    killed between the two. `results`: the folder of the checkpoint where results wait.
+    """
+
+    results: Storage
+
+    @abstractmethod
+    def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Hand a batch on."""
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        if batch > self._handed_over():
+            self.hand_over(batch, files)
+            self.results.put(_HANDED_OVER, str(batch).encode())
+
+    def _handed_over(self) -> int:
+        """The last batch that is noted; -1: none is, or the note is cut."""
+        try:
+            return int(self.results.get(_HANDED_OVER))
+        except (FileNotFoundError, ValueError):
+            return -1
 
 
 class DiscardSink(BatchByBatch):

@@ -170,6 +170,20 @@ def test_each_batch_is_its_net_and_one_commit(lake):
     assert lake.commits() == version, "nothing has changed"
 
 
+def test_keys_of_text_are_found_in_files_that_were_merged(lake):
+    """The package writes such files with another type of text."""
+    sink, generation = lake.sink()
+    for batch, (rows, net) in enumerate(
+        (
+            ([row(1, n, 1, s) for n, s in enumerate("abd")], {"a": 0, "b": 1, "d": 2}),
+            ([row(1, 3, 1, "c"), row(1, 1, -1, "b")], {"a": 0, "c": 3, "d": 2}),
+            ([row(1, 2, -1, "d"), row(1, 4, 1, "d")], {"a": 0, "c": 3, "d": 4}),
+        )
+    ):
+        sink.deliver(batch, lake.stage(sink, generation, rows), generation)
+        assert lake.values() == {(1, s): value for s, value in net.items()}
+
+
 def test_batches_that_are_gathered_are_one_net(lake):
     sink, generation = lake.sink(every_s=60.0)
     held = lake.held(sink, generation, *BATCHES)

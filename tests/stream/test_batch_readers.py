@@ -55,8 +55,9 @@ def test_a_batch_that_failed_comes_again_after_a_restart(writer):
     query = writer().foreach_batch_arrow(fails).start()
     with pytest.raises(Exception, match="ZeroDivisionError: the user's own words"):
         query.awaitTermination()
-    again = writer().foreach_batch_arrow(lambda reader, batch: seen.append(batch)).start()
-    again.awaitTermination()
+    for _ in range(2):  # what is noted does not come again
+        again = writer().foreach_batch_arrow(lambda reader, batch: seen.append(batch)).start()
+        again.awaitTermination()
     assert seen == [0, 1, 1, 2, 3]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 import shutil
 from decimal import Decimal
 
@@ -148,8 +149,9 @@ def test_a_join_of_ones_own(run, arguments):
 def test_a_wrong_result_is_seen(run, monkeypatch):
     """The oracle has the window of the join, not that of the run."""
     monkeypatch.setattr("joinengine.lab.queries.oracle.time_of", lambda join, side: "0")
-    _, report = run(*KEYS, *INTERVAL, code=1)
+    done, report = run(*KEYS, *INTERVAL, code=1)
     assert report["valid"] is False
+    assert re.search(rf"DuckDB has [\d,]+ rows, and the run {report['output_rows']:,}", done.stderr)
 
 
 def test_late_tuples_leave_no_verdict(run):

@@ -117,6 +117,7 @@ def test_a_place_that_lacks_a_row_is_not_valid(joinengine, own, tmp_path, monkey
     monkeypatch.setattr("joinengine.lab.queries.runs.delivered", less)
     done = joinengine(*own, "--sink", f"delta:{tmp_path / 'd'}", "--validate", code=1)
     assert "the results differ from DuckDB's" in done.stderr
+    assert "1 row missing, such as " in done.stderr
 
 
 def test_a_run_that_goes_on_compares_the_whole_table(joinengine, own, tmp_path):

@@ -52,6 +52,9 @@ def test_foreach_batch_gets_frames_and_numbers(writer, folders):
     query.awaitTermination()
     assert list(seen) == [0, 1, 2, 3]
     assert sum(seen.values(), Counter()).total() == expected(folders).total()
+    seen.clear()
+    writer().foreachBatch(lambda frame, batch: seen.update({batch: 1})).start().awaitTermination()
+    assert not seen, "a start after a clean end hands nothing on again"
 
 
 def test_memory(spark, writer, folders):
@@ -120,6 +123,17 @@ def transformed(spark, tmp_path):
     output = MACHINE.storage(f"{tmp_path}/out")
     sink = TransformedParquetSink(spark, output, "q", checkpoint, schema, lambda f: f)
     return sink, files
+
+
+@pytest.mark.parametrize("name", ["c[1]", "{a}*?", "b\\c"])
+def test_the_folder_of_a_checkpoint_is_no_pattern(spark, folders, tmp_path, name):
+    left, right = parquet_stream(spark, folders.orders), parquet_stream(spark, folders.items)
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=2)
+    found = []
+    writer = joined.writeStream.foreachBatch(lambda frame, batch: found.append(frame.count()))
+    writer = writer.option("checkpointLocation", tmp_path / name)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert sum(found) == expected(folders).total()
 
 
 def test_instants_of_a_transformed_batch_are_those_of_other_results(transformed, tmp_path):

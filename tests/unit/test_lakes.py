@@ -169,6 +169,27 @@ def test_statistics_say_nothing_that_is_not_certain(tmp_path):
     assert found["nullCount"] == {"f": 0, "t": 0, "b": 0, "bytes": 0, "n": 2, "i": 0}
 
 
+def test_dates_beyond_those_of_python_have_no_bounds(tmp_path):
+    days, instants = pa.array([0, 3_700_000], pa.int32()), pa.array([0, 1 << 60], pa.int64())
+    rows = pa.table(
+        {"d": days.cast(pa.date32()), "t": instants.cast(pa.timestamp("us")), "i": [1, 2]}
+    )
+    pq.write_table(rows, tmp_path / "x.parquet")
+    found = statistics(pq.read_metadata(tmp_path / "x.parquet"), rows.schema)
+    assert (found["minValues"], found["maxValues"]) == ({"i": 1}, {"i": 2})
+    assert found["nullCount"] == {"d": 0, "t": 0, "i": 0}
+
+
+def test_iceberg_takes_structs_whatever_the_numbers_of_their_fields(ice):
+    inner = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
+    nested = pa.schema([("a", pa.int64()), ("s", inner), ("more", pa.struct([("x", pa.int8())]))])
+    ice.catalog().create_table("shop.nested", nested)
+    assert ice.check(nested, "shop.nested") == []
+    other = nested.set(1, pa.field("s", pa.struct([("x", pa.string())])))
+    with pytest.raises(InvalidRequest, match=r"column s of the table shop.nested is struct<x: opt"):
+        ice.check(other, "shop.nested")
+
+
 def test_duckdb_reads_the_table_by_its_own_extension_where_there_is_one(lakehouse):
     deliver(lakehouse, range(10))
     connection = duckdb.connect()

@@ -14,11 +14,11 @@ from joinengine.api.queries import StreamQuery
 from joinengine.kernels.hashing import multiset_checksum, net_checksum
 from joinengine.lab.queries.named_query import Oracle
 from joinengine.model.query import CHANGE
+from joinengine.model.texts import counted, quoted
 from joinengine.predicates.engine import furnish
 from joinengine.reporting.run_report import checksum_text
 from joinengine.sources.readings import conform
 from joinengine.spark.session import session
-from joinengine.spark.sources import types
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -42,21 +42,30 @@ def oracle_checksum(schema: pa.Schema, oracle: str | Oracle, *, net: bool = Fals
     return net_text(text) if net else text
 
 
-def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
-    """Whether the visible result files hold exactly DuckDB's multiset of rows, or its net."""
-    return same_rows(in_files(out, types.arrow_schema(joined.schema)), joined, oracle)
+def difference(
+    results: Any, joined: StreamQuery, oracle: str | Oracle, *, by_value: bool = False
+) -> str | None:
+    """How rows differ from DuckDB's multiset, or its net, in words; None: they do not.
 
-
-def same_rows(results: Any, joined: StreamQuery, oracle: str | Oracle) -> bool:
-    """The same of rows that Arrow reads from wherever they are, with the columns of the results."""
+    `results`: rows that Arrow reads from wherever they are, with the columns of the results.
+    `by_value`: the words have a row of each kind.
+    """
     net = _NET if joined.query().operators[-1].is_changelog else "from {}"
     with _duckdb(oracle) as (db, sql):
         db.execute(f"create temp table expected as {net.format(f'({sql})')}")
         db.register("results", results)
         db.execute(f"create temp table found as {net.format('results')}")
-        lost = db.sql("from expected except all from found limit 1").fetchall()
-        doubled = db.sql("from found except all from expected limit 1").fetchall()
-    return not lost and not doubled
+        parts = list[str]()
+        for says, one, other in (
+            ("missing", "expected", "found"),
+            ("too many", "found", "expected"),
+        ):
+            rest = f"from {one} except all from {other}"
+            if found := db.sql(f"{rest} limit 1").fetchall():
+                ((count,),) = db.sql(f"select count(*) from ({rest})").fetchall()
+                example = f", such as {quoted(found[0])}" if by_value else ""
+                parts.append(f"{counted(count, 'row')} {says}{example}")
+    return "; ".join(parts) or None
 
 
 def in_files(out: Path, schema: pa.Schema) -> ds.Dataset:

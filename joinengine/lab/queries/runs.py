@@ -22,11 +22,11 @@ from joinengine.kernels.hashing import hash_columns
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.queries.answers import (
+    difference,
     in_files,
     is_undecided,
     net_text,
     oracle_checksum,
-    same_rows,
 )
 from joinengine.lab.queries.named_query import Options, Query, skew_of
 from joinengine.lab.queries.reach import fetch, reachable, results_place
@@ -176,7 +176,11 @@ def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
     oracle = query.oracle(ran.recorded, ran.options)
     if kept is not None:
         say("comparing with DuckDB")
-        report["valid"] = same_rows(kept, joined, oracle)
+        by_value = bool(ran.options.asked("showKeys"))
+        differs = difference(kept, joined, oracle, by_value=by_value)
+        report["valid"] = differs is None
+        if differs is not None:
+            say(f"compared with DuckDB's results: {differs}")
     elif ran.resumed:
         say(
             "not compared with DuckDB: the run continued a checkpoint, and without --out it has "
@@ -193,6 +197,8 @@ def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
             net = joined.query().operators[-1].is_changelog
             expected = _known[question] = oracle_checksum(schema, oracle, net=net)
         report["valid"] = report["result_checksum"] == expected
+        if not report["valid"]:
+            say(_counts(report, expected))
         keep = all(choice.keeps_keys_whole for choice in ran.options.layouts)
         if query.whole_keys and not keep:
             _count_false_alarms(report, expected, say)
@@ -278,6 +284,14 @@ def _kept(places: Places, schema: pa.Schema) -> Any:
     if places.sink is not None and places.sink.place is not None:
         return delivered(places.sink, schema)
     return None
+
+
+def _counts(report: dict[str, Any], expected: str) -> str:
+    """What is known of a difference if no results are kept. `expected`: DuckDB's checksum."""
+    rows = expected.partition(":")[0]
+    if rows.isdigit() and int(rows) != report["output_rows"]:
+        return f"DuckDB has {counted(int(rows), 'row')}, and the run {report['output_rows']:,}"
+    return "other rows than DuckDB's; give --out FOLDER to compare them one by one"
 
 
 def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:

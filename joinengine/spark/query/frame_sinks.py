@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,20 +13,24 @@ from typing_extensions import override
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.results import showings
 from joinengine.results.showings import Showing
-from joinengine.results.sinks import STAGING, BatchByBatch, show
-from joinengine.results.staging import PLAIN, Cutting
+from joinengine.results.sinks import STAGING, AtLeastOnce, BatchByBatch, show
+from joinengine.results.staging import CODEC, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
+from joinengine.spark.session import session
 from joinengine.spark.sources.frames import frame_of, store
 from joinengine.spark.sources.types import arrow_schema
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 
+#: Spark's name of a codec -> Arrow's, where they differ.
+_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}
 Transform = Callable[[DataFrame], DataFrame]
 
 
 @dataclass
 class TransformedParquetSink(BatchByBatch):
-    """As `ParquetSink`, after a DataFrame function, which Spark computes at delivery.
+    """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
     Each attempt to deliver a batch writes files of its own. A showing says which attempt counts, so
     two drivers that deliver the same batch rename the same files.
@@ -38,7 +42,8 @@ class TransformedParquetSink(BatchByBatch):
     checkpoint: Checkpoint
     schema: pa.Schema
     transform: Transform
-    cutting: Cutting = PLAIN
+    codec: str = CODEC
+    partition_by: tuple[str, ...] = ()
 
     @property
     def staging(self) -> Storage:
@@ -80,9 +85,18 @@ class TransformedParquetSink(BatchByBatch):
         _check_staged(self.checkpoint.results, files)
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
-        schema = arrow_schema(frame.schema, "transform")
-        stored = store(frame, self.staging.at(name), "part", self.cutting, schema)
-        return sorted(f"{name}/{file.name}" for file in stored)
+        attempt = self.staging.at(name)
+        if is_url(attempt.folder):
+            return [f"{name}/{part}" for part in self._stored(frame, attempt)]
+        writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
+        writer.parquet(attempt.folder)
+        return [f"{name}/{part}" for part in sorted(_parts(attempt, len(self.partition_by)))]
+
+    def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
+        """Write an attempt through the engine's own storage, as Spark would write it."""
+        cutting = Cutting(_ARROW.get(self.codec, self.codec), self.partition_by, session.zone())
+        files = store(frame, attempt, "part", cutting, arrow_schema(frame.schema))
+        return sorted(stored.name for stored in files)
 
     @override
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
@@ -93,7 +107,7 @@ class TransformedParquetSink(BatchByBatch):
 
 
 @dataclass
-class FrameSink(BatchByBatch):
+class FrameSink(AtLeastOnce):
     """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
 
     `write` is called with the batch number for every batch, also for an empty one.
@@ -111,7 +125,7 @@ class FrameSink(BatchByBatch):
         return ToParquet(self.results.folder, generation)
 
     @override
-    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+    def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:
         _check_staged(self.results, files)
         frame = frame_of(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
@@ -130,3 +144,12 @@ def _check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
             "that the checkpoint had before; go on with that sink, or start with a new "
             "checkpointLocation"
         )
+
+
+def _parts(folder: Storage, depth: int) -> Iterator[str]:
+    """The files that Spark has written, in `depth` levels of Hive folders."""
+    for name in folder.names():
+        if depth and "=" in name:
+            yield from (f"{name}/{part}" for part in _parts(folder.at(name), depth - 1))
+        elif name.startswith("part-") and name.endswith(".parquet"):
+            yield name

@@ -43,6 +43,8 @@ _HELPS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Spark's old type of instants has no time zone, and other readers give it 64 bits of ns.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     tuning.ARROW_BYTES: str(tuning.NO_LIMIT),
     tuning.ARROW_ROWS: str(tuning.ROWS),
     tuning.CHECKPOINT_MANAGER: tuning.BY_FILE_SYSTEM,

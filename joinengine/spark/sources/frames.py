@@ -6,6 +6,7 @@ the names of files, and open them as all tasks of the engine do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from joinengine.world.world import MACHINE
 #: A staged file as a row.
 _STORED = "name string, size_bytes long, crc32 long"
 _ROWS = 1 << 16
+#: What Spark takes for a part of a pattern in a path.
+_GLOB = re.compile(r"[\\\[\]{}*?]")
 
 
 def frame_of(
@@ -34,7 +37,8 @@ def frame_of(
     if not files:
         return spark.createDataFrame([], columns)
     if not is_url(storage.folder):
-        return spark.read.schema(columns).parquet(*(f"{storage.folder}/{f.name}" for f in files))
+        paths = [_GLOB.sub(r"\\\g<0>", f"{storage.folder}/{file.name}") for file in files]
+        return spark.read.schema(columns).parquet(*paths)
     rows = [(file.name, file.size_bytes, file.crc32) for file in files]
     named = spark.createDataFrame(rows, _STORED).repartition(len(rows))
     return named.mapInArrow(_Opened(storage.folder, schema), columns)
