@@ -56,14 +56,14 @@ def difference(
         db.register("results", results)
         db.execute(f"create temp table found as {net.format('results')}")
         parts = list[str]()
-        for says, one, other in (
+        for says, rows, others in (
             ("missing", "expected", "found"),
             ("too many", "found", "expected"),
         ):
-            rest = f"from {one} except all from {other}"
-            if found := db.sql(f"{rest} limit 1").fetchall():
+            rest = f"from {rows} except all from {others}"
+            if examples := db.sql(f"{rest} limit 1").fetchall():
                 ((count,),) = db.sql(f"select count(*) from ({rest})").fetchall()
-                example = f", such as {quoted(found[0])}" if by_value else ""
+                example = f", such as {quoted(examples[0])}" if by_value else ""
                 parts.append(f"{counted(count, 'row')} {says}{example}")
     return "; ".join(parts) or None
 
