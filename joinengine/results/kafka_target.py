@@ -29,6 +29,7 @@ from joinengine.results.kafka_writers import (
     DeliverTask,
 )
 from joinengine.results.showings import Held
+from joinengine.results.sinks import handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.kafka_clients import Cluster, library
@@ -57,7 +58,7 @@ class Writers:
 
 
 class KafkaTarget(Target):
-    """The topics of a query. Under `exactly_once` False it keeps no token."""
+    """The topics of a query. Under `exactly_once` False its token is a note of the checkpoint."""
 
     def __init__(
         self,
@@ -90,6 +91,8 @@ class KafkaTarget(Target):
         self._generation = generation
         reports = self._run((), opens=True)
         self._token = min(report.token for report in reports)
+        if not self._writers.exactly_once:
+            self._token = handed_over(self._checkpoint.results)
 
     @override
     def token(self) -> int:
@@ -98,8 +101,9 @@ class KafkaTarget(Target):
     @override
     def commit(self, batches: Held) -> None:
         self._run(batches, opens=False)
-        if self._writers.exactly_once:
-            self._token = batches[-1][0]
+        self._token = batches[-1][0]
+        if not self._writers.exactly_once:
+            note_handed_over(self._checkpoint.results, self._token)
 
     @override
     def close(self) -> None:

@@ -135,16 +135,22 @@ class AtLeastOnce(BatchByBatch):
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        if batch > self._handed_over():
+        if batch > handed_over(self.results):
             self.hand_over(batch, files)
-            self.results.put(_HANDED_OVER, str(batch).encode())
+            note_handed_over(self.results, batch)
 
-    def _handed_over(self) -> int:
-        """The last batch that is noted; -1: none is, or the note is cut."""
-        try:
-            return int(self.results.get(_HANDED_OVER))
-        except (FileNotFoundError, ValueError):
-            return -1
+
+def handed_over(results: Storage) -> int:
+    """The last batch that is noted as handed on; -1: none is, or the note is cut."""
+    try:
+        return int(results.get(_HANDED_OVER))
+    except (FileNotFoundError, ValueError):
+        return -1
+
+
+def note_handed_over(results: Storage, batch: int) -> None:
+    """Note in the folder where results wait that a batch was handed on."""
+    results.put(_HANDED_OVER, str(batch).encode())
 
 
 class DiscardSink(BatchByBatch):

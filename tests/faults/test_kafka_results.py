@@ -313,6 +313,8 @@ def test_at_least_once_needs_no_transaction_and_may_repeat(tmp_path, broker):
     found = delivered(broker, topic)
     assert found > truth()  # batch 1 came twice
     assert found.keys() == truth().keys()
+    query.restart()
+    assert delivered(broker, topic) == found, "after a clean end nothing comes twice"
     assert f"joinengine-{id_of(topic)}-tokens" not in broker.admin.list_topics(timeout=30).topics
 
 
