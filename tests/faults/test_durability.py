@@ -95,7 +95,8 @@ def test_an_executor_that_is_killed_takes_its_disk_along_and_nothing_is_lost(cal
     assert report["durability"] == "replicas"
     assert re.search(r"killed executor \d+ on \S+ before batch 5", said)
     assert "lost its state (its executor is gone); its keys go on at their backups" in said
-    assert report["batches"][5]["recovery_s"] > 0
+    # On a busy machine Spark says a batch later that the executor is gone.
+    assert any(batch["recovery_s"] > 0 for batch in report["batches"][5:])
     assert not any(batch["recovery_s"] for batch in report["batches"][:5])
     # On a busy machine the first batches come before all executors have free slots, and the last
     # ones before another executor is there.

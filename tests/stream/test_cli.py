@@ -146,8 +146,9 @@ def test_out_must_be_fresh_and_a_checkpoint_the_same(joinengine, windowed):
     small = ("run", "eq5", "--scale", 0.001, "--zipf", 1.2)
     done = joinengine(*small, "--out", folder / "out", code=2)
     assert "already holds Parquet files" in done.stderr
-    done = joinengine(*small, "--checkpoint", folder / "checkpoint", code=2)
-    assert "another query" in done.stderr
+    kept = ("--checkpoint", folder / "checkpoint")
+    assert "and this run would not; give the same" in joinengine(*small, *kept, code=2).stderr
+    assert "another query" in joinengine(*small, *kept, "--sink", "noop", code=2).stderr
 
 
 def test_a_band_self_join(joinengine, tmp_path):

@@ -35,6 +35,20 @@ ZIPF_DEFAULT = "[default: 0.8; Nexmark and skewed-join have hot keys of their ow
 ZIPF_HELP = f"Zipf exponent of foreign keys. {ZIPF_DEFAULT}"
 
 
+def _check_rows(ctx: click.Context, param: click.Parameter, rows: int | None) -> int | None:
+    if rows is not None and rows < 1:
+        raise InvalidRequest(f"interval-rows: expected at least 1, found {rows}")
+    return rows
+
+
+#: What `--interval-rows` is.
+ROWS: dict[str, Any] = {
+    "type": int,
+    "callback": _check_rows,
+    "help": "Rows per batch, over all sources.",
+}
+
+
 def stream_options(command: Command) -> Command:
     """What the generated streams of a query are like."""
     option = headed(Heading.GENERATED)
@@ -47,9 +61,7 @@ def stream_options(command: Command) -> Command:
             help="TPC-H scale factor; 1 is 6 million lineitems, or 10 million events of Nexmark.",
         ),
         option("--seed", type=int, default=0, show_default=True, help="Random seed."),
-        option(
-            "--interval-rows", type=click.IntRange(min=1), help="Rows per batch, over all sources."
-        ),
+        option("--interval-rows", **ROWS),
         option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
         option(
             "--span",

@@ -10,7 +10,7 @@ import click
 
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.broker_options import broker_options, cluster_from
-from joinengine.lab.commands.generated_options import PATH, with_options
+from joinengine.lab.commands.generated_options import PATH, ROWS, with_options
 from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
 from joinengine.lab.commands.sink_options import check_kept, pairs, sink_of, sink_options
@@ -49,9 +49,7 @@ _options = [
     headed(Heading.LAYOUT)(
         "--instances", type=int, default=8, show_default=True, help="Instances of each operator."
     ),
-    headed(Heading.YOURS)(
-        "--interval-rows", type=click.IntRange(min=1), help="Rows per batch, over all sources."
-    ),
+    headed(Heading.YOURS)("--interval-rows", **ROWS),
     headed(Heading.STATE)(
         "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
     ),
