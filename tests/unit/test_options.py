@@ -181,7 +181,8 @@ def test_help_has_each_option_once_and_under_a_heading(command):
     heads = [line[:-1] for line in told.splitlines() if line.endswith(":") and line[0] != " "]
     assert heads == [one for one in Heading if one in heads] and len(heads) > 4
     others = told.partition("Other options:\n")[2].partition("\n\n")[0]
-    assert others.split() == "-h, --help Show this message and exit.".split()
+    # Click keeps the names of a command's help as they were when it was first asked for.
+    assert re.fullmatch(r"\s*(-h, )?--help\s+Show this message and exit\.\s*", others)
     for option in cli.get_command(None, command).params:
         flag = option.opts[-1]
         assert len(re.findall(rf"^  {flag}(?![\w-])", told, re.MULTILINE)) == flag.startswith("--")
