@@ -29,7 +29,7 @@ from joinengine.results.kafka_writers import (
     DeliverTask,
 )
 from joinengine.results.showings import Held
-from joinengine.results.sinks import handed_over, note_handed_over
+from joinengine.results.sinks import is_handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.kafka_clients import Cluster, library
@@ -58,7 +58,7 @@ class Writers:
 
 
 class KafkaTarget(Target):
-    """The topics of a query. Under `exactly_once` False its token is a note of the checkpoint."""
+    """The topics of a query. Under `exactly_once` False the checkpoint notes what was sent."""
 
     def __init__(
         self,
@@ -91,8 +91,6 @@ class KafkaTarget(Target):
         self._generation = generation
         reports = self._run((), opens=True)
         self._token = min(report.token for report in reports)
-        if not self._writers.exactly_once:
-            self._token = handed_over(self._checkpoint.results)
 
     @override
     def token(self) -> int:
@@ -100,10 +98,13 @@ class KafkaTarget(Target):
 
     @override
     def commit(self, batches: Held) -> None:
-        self._run(batches, opens=False)
-        self._token = batches[-1][0]
-        if not self._writers.exactly_once:
-            note_handed_over(self._checkpoint.results, self._token)
+        results, last = self._checkpoint.results, batches[-1]
+        if self._writers.exactly_once:
+            self._run(batches, opens=False)
+            self._token = last[0]
+        elif not is_handed_over(results, *last):
+            self._run(batches, opens=False)
+            note_handed_over(results, *last)
 
     @override
     def close(self) -> None:

@@ -135,22 +135,29 @@ class AtLeastOnce(BatchByBatch):
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        if batch > handed_over(self.results):
+        if not is_handed_over(self.results, batch, files):
             self.hand_over(batch, files)
-            note_handed_over(self.results, batch)
+            note_handed_over(self.results, batch, files)
 
 
-def handed_over(results: Storage) -> int:
-    """The last batch that is noted as handed on; -1: none is, or the note is cut."""
+def is_handed_over(results: Storage, batch: int, files: Sequence[StoredFile]) -> bool:
+    """Whether the note in the folder where results wait is of this batch and these files.
+
+    A number alone could be that of another batch, and what it names would be lost.
+    """
     try:
-        return int(results.get(_HANDED_OVER))
-    except (FileNotFoundError, ValueError):
-        return -1
+        return results.get(_HANDED_OVER) == _note_of(batch, files)
+    except FileNotFoundError:
+        return False
 
 
-def note_handed_over(results: Storage, batch: int) -> None:
-    """Note in the folder where results wait that a batch was handed on."""
-    results.put(_HANDED_OVER, str(batch).encode())
+def note_handed_over(results: Storage, batch: int, files: Sequence[StoredFile]) -> None:
+    """Note that a batch was handed on."""
+    results.put(_HANDED_OVER, _note_of(batch, files))
+
+
+def _note_of(batch: int, files: Sequence[StoredFile]) -> bytes:
+    return "\n".join([str(batch), *(file.name for file in files)]).encode()
 
 
 class DiscardSink(BatchByBatch):

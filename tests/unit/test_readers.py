@@ -57,6 +57,21 @@ def test_the_function_gets_all_rows_in_pieces_and_the_number(staged, monkeypatch
     assert found == table(0, 30)
 
 
+def test_a_batch_comes_twice_only_if_its_note_is_of_another_one(staged):
+    storage, files = staged
+    seen = []
+    sink = ReaderSink(
+        storage, SCHEMA, lambda reader, batch: seen.append((batch, len(list(reader))))
+    )
+    sink.deliver(7, files, 1)
+    sink.deliver(7, files, 2)
+    sink.deliver(7, files[:1], 2)  # the same number, and other results
+    sink.deliver(3, files, 2)  # numbers that begin anew
+    storage.put("handed-over", b"3")  # cut
+    sink.deliver(3, files, 2)
+    assert [batch for batch, _ in seen] == [7, 7, 3, 3]
+
+
 def test_an_empty_batch_is_a_reader_without_rows(staged):
     seen = []
     sink = ReaderSink(
