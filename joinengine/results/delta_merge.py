@@ -52,13 +52,23 @@ class DeltaMergeTarget(DeltaTarget):
     def commit(self, batches: Held) -> None:
         newest = batches[-1][0]
         try:
-            net = net_by_key(changes_of(self, batches), self.keys, self._rows, shown=self.shown)
+            changes = self._as_kept(changes_of(self, batches))
+            net = net_by_key(changes, self.keys, self._rows, shown=self.shown)
         except KeyConflict as error:
             raise JoinEngineError(
                 f"delta: {self.name} does not take batch {newest}: {error}; nothing of it is there"
             ) from None
         if net.num_rows:
             self._merge(net, newest)
+
+    def _as_kept(self, changes: pa.Table) -> pa.Table:
+        """Changes as the table will hold them: empty text is NULL where it names a partition."""
+        for name in self._table.metadata().partition_columns:
+            number, column = changes.schema.get_field_index(name), changes[name]
+            if pa.types.is_string(column.type):
+                kept = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+                changes = changes.set_column(number, name, kept)
+        return changes
 
     def _rows(self, near: Bounds) -> pa.Table:
         """The rows of the table within bounds, of the files that may hold any.

@@ -2,8 +2,9 @@
 
 Law: the folders and their names are those that Spark's `partitionBy` would make, so that every
 reader of Hive folders finds the columns again. NULL and empty text have the folder
-`__HIVE_DEFAULT_PARTITION__`. Source: Spark's `ExternalCatalogUtils`. Departure: years beyond
-9999 are written without Spark's plus sign.
+`__HIVE_DEFAULT_PARTITION__`. Source: Spark's `ExternalCatalogUtils`. Departures: years beyond
+9999 are written without Spark's plus sign, and the character NUL as %00, since no file system takes
+it.
 Cost: one dictionary for each column, and one text for each distinct value.
 """
 
@@ -26,7 +27,7 @@ from joinengine.model.errors import InvalidRequest
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
 #: The unit of a folder that is named by the value itself.
 IDENTITY = "identity"
-_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 #: Between these Java writes doubles without an exponent.
 _PLAIN = 1e-3, 1e7
 
@@ -135,6 +136,8 @@ def _texts(column: pa.Array, zone: str, empty: str) -> tuple[NDArray[np.int64], 
     numbers = pc.fill_null(coded.indices.cast(pa.int64()), nothing).to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(column.type):
         texts = _moments(coded.dictionary, zone)
+    elif pa.types.is_date(column.type):  # Python has no years beyond 9999
+        texts = coded.dictionary.cast(pa.date32()).cast(pa.string()).to_pylist()
     else:
         text_of = _text_of(column.type)
         assert text_of is not None
@@ -162,7 +165,7 @@ def _text_of(kind: pa.DataType) -> Callable[[Any], str] | None:
     return next((text_of for is_kind, text_of in _TEXTS if is_kind(kind)), None)
 
 
-#: What a type is -> how its values become text. Timestamps do so all at once, in `_moments`.
+#: What a type is -> how its values become text. Dates and timestamps do so all at once, above.
 _TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] = (
     (pa.types.is_boolean, lambda value: str(value).lower()),
     (pa.types.is_decimal, lambda value: f"{value:f}"),

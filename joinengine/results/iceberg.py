@@ -169,7 +169,7 @@ class IcebergTarget(TableTarget):
         """Commit files and token, if nobody has changed the table since the handle was made."""
         table, (transaction, update) = self._found, self._begun(newest)
         merged = table.metadata.properties.get("commit.manifest-merge.enabled", "false") == "true"
-        metadata = measuring(transaction.table_metadata)
+        metadata = transaction.table_metadata
         with update.merge_append() if merged else update.fast_append() as append:
             for name, stored in files:
                 append.append_data_file(self._data_file(table, metadata, name, stored))
@@ -205,7 +205,11 @@ class IcebergTarget(TableTarget):
         """What the table notes of a file: its partition, its size and its statistics."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 # an extra
 
-        file = parquet_file_to_data_file(table.io, metadata, f"{data_location(table)}/{name}")
+        place = f"{data_location(table)}/{name}"
+        try:
+            file = parquet_file_to_data_file(table.io, measuring(metadata), place)
+        except (OverflowError, ValueError):  # perhaps a date that Python does not have
+            file = parquet_file_to_data_file(table.io, measuring(metadata, times=False), place)
         folders = stored.name.split("/")[1:-1]
         is_null = [folder.partition("=")[2] == NOTHING for folder in folders]
         values = _partition(table.spec(), file.partition, folders)
@@ -335,10 +339,11 @@ def _partition(spec: Any, measured: Any, folders: Sequence[str]) -> list[Any] | 
     return values
 
 
-def measuring(metadata: Any) -> Any:
+def measuring(metadata: Any, *, times: bool = True) -> Any:
     """A table's metadata by which files are measured.
 
-    Buckets are left out, of which bounds say nothing.
+    Buckets are left out, of which bounds say nothing. `times`: whether dates and instants get
+    bounds.
     The bounds of partition columns are measured in full, since the value of a partition is read
     from them. All columns may be NULL: the library goes by what a file says of its columns, and we
     by the NULLs that it has (`_check_required`).
@@ -346,13 +351,17 @@ def measuring(metadata: Any) -> Any:
     names = [
         metadata.schema().find_column_name(field.source_id) for field in metadata.spec().fields
     ]
-    full_metrics = {f"write.metadata.metrics.column.{name}": "full" for name in names}
     schema, spec = metadata.schema(), metadata.spec()
+    modes = dict.fromkeys(names, "full")
+    if not times:
+        kinds = {field.name: str(field.field_type) for field in schema.fields}
+        modes |= {name: "counts" for name in kinds if kinds[name].startswith(("date", "timestamp"))}
+    metrics = {f"write.metadata.metrics.column.{name}": mode for name, mode in modes.items()}
     parts = [field for field in spec.fields if not _is_bucket(field)]
     fields = tuple(field.model_copy(update={"required": False}) for field in schema.fields)
     return metadata.model_copy(
         update={
-            "properties": {**metadata.properties, **full_metrics},
+            "properties": {**metadata.properties, **metrics},
             "partition_specs": [type(spec)(*parts, spec_id=spec.spec_id)],
             "schemas": [type(schema)(*fields, schema_id=schema.schema_id)],
         }

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from joinengine.model.errors import JoinEngineError
-from joinengine.results.iceberg import IcebergTarget, measuring
+from joinengine.results.iceberg import IcebergTarget
 from joinengine.results.iceberg_catalog import errors
 from joinengine.results.netting import (
     DELETE,
@@ -83,7 +83,7 @@ class IcebergMergeTarget(IcebergTarget):
         replaced, files = self._written(net)
         there = shown(self, ((newest, files),))
         transaction, update = self._begun(newest)
-        metadata = measuring(transaction.table_metadata)
+        metadata = transaction.table_metadata
         with update.overwrite() if replaced else update.fast_append() as change:
             for old in replaced:
                 change.delete_data_file(old)
@@ -145,9 +145,12 @@ def _within(near: Bounds) -> Any:
 
     parts = [expressions.AlwaysTrue()]
     for name, bounds in near.items():
+        try:
+            values = [bound.as_py() for bound in bounds]
+        except (OverflowError, ValueError):  # dates that Python does not have
+            continue
         low, high = (
-            value if isinstance(value, int | str) else value.isoformat()
-            for value in (bound.as_py() for bound in bounds)
+            value if isinstance(value, int | str) else value.isoformat() for value in values
         )
         parts.append(expressions.GreaterThanOrEqual(name, low))
         parts.append(expressions.LessThanOrEqual(name, high))

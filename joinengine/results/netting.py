@@ -154,5 +154,5 @@ def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Bounds:
         low, high, nulls = db.sql(f"select {ends} from net").to_arrow_table().columns
         if nulls[0].as_py():
             continue
-        bounds[name] = (pa.scalar(low[0].as_py(), kind), pa.scalar(high[0].as_py(), kind))
+        bounds[name] = low[0].cast(kind), high[0].cast(kind)
     return bounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
@@ -13,6 +13,7 @@ from joinengine.results.iceberg import IcebergTarget
 from joinengine.results.iceberg import check_table as check_iceberg
 from joinengine.results.iceberg_catalog import Catalog
 from joinengine.results.iceberg_merge import IcebergMergeTarget
+from joinengine.results.netting import net_by_key
 from joinengine.results.staging import Cutting, staged_files
 from joinengine.results.table_sinks import staging_of
 from tests.lakes import QUERY, DeltaLake, IceLake
@@ -64,6 +65,9 @@ class DeltaByKey(ByKey, DeltaLake):
 
     def token(self):
         return self.opened().transaction_version(QUERY)
+
+    def create_partitioned_by(self, name):
+        DeltaTable.create(self.place, ROWS, partition_by=[name])
 
     def append(self, key):
         write_deltalake(self.place, other(key), mode="append")
@@ -182,6 +186,32 @@ def test_keys_of_text_are_found_in_files_that_were_merged(lake):
     ):
         sink.deliver(batch, lake.stage(sink, generation, rows), generation)
         assert lake.values() == {(1, s): value for s, value in net.items()}
+
+
+def test_empty_text_in_a_partition_column_is_null(tmp_path):
+    """As Delta keeps it: what came with empty text goes with it again."""
+    lake = DeltaByKey(tmp_path)
+    lake.create_partitioned_by("s")
+    sink, generation = lake.sink()
+    for batch, (rows, net) in enumerate(
+        (
+            ([row(1, 1, 1, ""), row(2, 1, 1, "")], {1: 1, 2: 1}),
+            ([row(1, 1, -1, ""), row(2, 1, -1, ""), row(2, 5, 1, "")], {2: 5}),
+        )
+    ):
+        sink.deliver(batch, lake.stage(sink, generation, rows), generation)
+        assert lake.values() == {(a, None): value for a, value in net.items()}
+
+
+def test_keys_that_are_dates_beyond_those_of_python(tmp_path):
+    by_day = pa.schema([("d", pa.timestamp("us")), ("v", pa.int64())])
+    far = pa.array([1 << 60, 0], pa.int64()).cast(pa.timestamp("us"))
+    rows = pa.table([far, pa.array([1, 2])], by_day).append_column("n", pa.array([1, 1]))
+    asked = []
+    net = net_by_key(rows, ["d"], lambda near: asked.append(near) or by_day.empty_table())
+    assert net.select(["d", "v"]).sort_by("v").equals(pa.table([far, pa.array([1, 2])], by_day))
+    ((low, high),) = (bounds["d"] for bounds in asked)
+    assert (low.value, high.value) == (0, 1 << 60)
 
 
 def test_batches_that_are_gathered_are_one_net(lake):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 
 import duckdb
 import pyarrow as pa
@@ -178,6 +179,13 @@ def test_dates_beyond_those_of_python_have_no_bounds(tmp_path):
     found = statistics(pq.read_metadata(tmp_path / "x.parquet"), rows.schema)
     assert (found["minValues"], found["maxValues"]) == ({"i": 1}, {"i": 2})
     assert found["nullCount"] == {"d": 0, "t": 0, "i": 0}
+
+
+def test_instants_beyond_those_of_python_go_into_tables(lake):
+    """A file that holds any has no bounds of its instants; others keep theirs."""
+    far = range(30_000_000, 30_000_015)
+    deliver(lake, range(10), far, range(20, 30))
+    assert lake.elsewhere() == Counter([*range(10), *far, *range(20, 30)])
 
 
 def test_iceberg_takes_structs_whatever_the_numbers_of_their_fields(ice):

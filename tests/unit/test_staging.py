@@ -41,6 +41,7 @@ def folders(values, kind, zone="UTC"):
         ([True, False], pa.bool_(), ["false", "true"]),
         ([Decimal("0.0000001"), Decimal("1.5")], pa.decimal128(9, 7), ["0.0000001", "1.5000000"]),
         ([dt.date(2024, 2, 3), dt.date(7, 1, 1)], pa.date32(), ["0007-01-01", "2024-02-03"]),
+        (["a\0b"], pa.string(), ["a%00b"]),
         ([1.5, 1e7, float("nan"), -0.0], pa.float64(), ["-0.0", "1.0E7", "1.5", "NaN"]),
         ([0.1, float("-inf")], pa.float32(), ["-Infinity", "0.1"]),
         ([b"x", b"\xff"], pa.binary(), ["x", "\ufffd"]),
@@ -49,6 +50,13 @@ def folders(values, kind, zone="UTC"):
 )  # fmt: skip
 def test_folders_have_sparks_names(values, kind, names):
     assert sorted(folders(values, kind)) == sorted(names)
+
+
+def test_dates_beyond_those_of_python_name_folders():
+    days = pa.array([2_932_897, 0, None, -719_163], pa.int32())
+    batch = pa.record_batch({"k": days.cast(pa.date32()), "v": range(4)})
+    named = [folder for folder, _ in partitioned(batch, ["k"], "UTC")]
+    assert sorted(named) == ["k=0000-12-31", "k=10000-01-01", "k=1970-01-01", f"k={NOTHING}"]
 
 
 def test_instants_are_in_the_zone_of_the_session():
