@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -181,10 +181,9 @@ class Reader:
 
     def _renamed(self, node: Any, columns: dict[str, str]) -> dict[str, str]:
         """The columns of an entry, under the names that its alias gives to the first of them."""
-        alias = node.args.get("alias")
-        given = [column.name for column in (alias and alias.args.get("columns")) or ()]
+        given = _given(node)
         if len(given) > len(columns):
-            said = f"{alias.name} has {len(columns)} columns, and {len(given)} names for them"
+            said = f"{node.alias} has {len(columns)} columns, and {len(given)} names for them"
             raise self.text.refusal(node, f"{said}; leave out what is too many")
         names = [*given, *list(columns)[len(given) :]]
         self._check_names(node, names)
@@ -218,7 +217,7 @@ class Reader:
         for node in self._where(select):
             self.bound(node, inner)
             inner.filters.append(self.filter_text(node, inner))
-        items = list(self.items(select, inner))
+        items = list(self.items(select, inner, _given(entry)))
         self._check_names(select, [name for name, _, _ in items])
         columns = {
             name: (key or self.compute(node, {inner.alias}, name))[1] for name, node, key in items
@@ -243,8 +242,14 @@ class Reader:
             compile_predicate(text, schemas, "a condition", session.zone(), exact=exact)
         return f"({text})" if isinstance(node, exp.Or) else text
 
-    def items(self, select: Any, tree: Tree) -> Iterator[tuple[str, Any, Key | None]]:
-        """Yields (name, expression, Key if it is a column) of each column that a query selects."""
+    def items(
+        self, select: Any, tree: Tree, given: Sequence[str] = ()
+    ) -> Iterator[tuple[str, Any, Key | None]]:
+        """Yields (name, expression, Key if it is a column) of each column that a query selects.
+
+        `given`: the names that the first columns get elsewhere, and may lack here.
+        """
+        count = 0
         for item in select.expressions:
             node = item.this if isinstance(item, exp.Alias) else item
             if isinstance(node, exp.Star) or isinstance(getattr(node, "this", None), exp.Star):
@@ -252,11 +257,13 @@ class Reader:
                 if any(star.args.values()):
                     raise self.text.refusal(star, "* takes no EXCEPT or REPLACE; name the columns")
                 for shown, name in self._all(node, tree):
+                    count += 1
                     yield name, node, shown
                 continue
             self.bound(node, tree)
             key = self.key(node)
             name = item.alias if isinstance(item, exp.Alias) else bare(node).name if key else ""
+            name, count = name or "".join(given[count : count + 1]), count + 1
             if not name:
                 raise self.text.refusal(node, "an expression needs a name; write .. AS name")
             yield name, node, key
@@ -382,3 +389,9 @@ class Reader:
                     f"USING has made one column of {name!r}; write {name} without {leaf.alias}",
                 )
             tree = inside
+
+
+def _given(entry: Any) -> list[str]:
+    """The names of columns in the alias of an entry: a(x, y)."""
+    alias = entry.args.get("alias")
+    return [column.name for column in (alias and alias.args.get("columns")) or ()]

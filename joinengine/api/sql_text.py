@@ -102,9 +102,7 @@ class SqlText:
                 parsed for parsed in sqlglot.parse(self.text, read=_Dialect) if parsed is not None
             ]
         except errors.TokenError as error:
-            raise InvalidRequest(
-                f"sql: the text cannot be read: {in_a_line(error)}; close every quote and bracket"
-            ) from None
+            raise self._unclosed(error) from None
         except errors.ParseError as error:
             first, begin = error.errors[0], re.match(r"\s*(\w+)", self.text)
             if begin is not None and begin[1].upper() not in ("SELECT", "WITH"):
@@ -113,19 +111,35 @@ class SqlText:
                 f"sql: line {first['line']}, column {first['col']}: the text is not valid SQL near "
                 f"{first['highlight']!r}: {_as_told(first['description'])}"
             ) from None
-        if len(statements) != 1:
+        if not statements:
+            raise InvalidRequest("sql: expected one SELECT, found no text")
+        if len(statements) > 1:
             raise InvalidRequest(f"sql: expected one SELECT, found {len(statements)} statements")
-        if not isinstance(statements[0], exp.Select):
-            kind = type(statements[0]).__name__.upper()
-            raise self.refusal(statements[0], f"expected one SELECT, found {kind}")
-        return statements[0]
+        (statement,) = statements
+        if isinstance(statement, exp.SetOperation):
+            kind = statement.key.upper()
+            said = f"{kind} is not supported; run a query for each SELECT, into one sink"
+            raise self.refusal(statement.expression, said)
+        if not isinstance(statement, exp.Select):
+            raise self.refusal(statement, f"expected one SELECT, found {statement.key.upper()}")
+        return statement
 
     def refusal(self, node: Any, said: str) -> InvalidRequest:
         """The refusal of a part, with the line and the column where it begins."""
-        start = self._start(node)
+        return self._refusal_at(self._start(node), said)
+
+    def _refusal_at(self, start: int, said: str) -> InvalidRequest:
         line = self.text.count("\n", 0, start) + 1
         column = start - self.text.rfind("\n", 0, start)
         return InvalidRequest(f"sql: line {line}, column {column}: {said}")
+
+    def _unclosed(self, error: Exception) -> InvalidRequest:
+        """The refusal of a text that ends inside a name, a constant or a comment."""
+        opened = re.match(r"Missing (.+) from \d+:(\d+)", str(error.__cause__))
+        if opened is None:
+            said = f"{in_a_line(error)}; close every quote and comment"
+            return InvalidRequest(f"sql: the text cannot be read: {said}")
+        return self._refusal_at(int(opened[2]), f"{opened[1]} is not closed")
 
     @contextmanager
     def at(self, node: Any) -> Iterator[None]:

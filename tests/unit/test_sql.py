@@ -50,6 +50,16 @@ PLANS = {
         "join (select k, wid from w) as b(q) on a.p = b.q",
         keyed,
     ),
+    "names for expressions": (
+        "with a(i, more) as (select id, k + 1 from f) select i as id, wid from a "
+        "join (select wid, k + 2 from w) as b(wid, more) on a.more = b.more",
+        lambda: join(
+            select(F.withColumn("more", "k + 1"), "id k more"),
+            select(W.withColumn("more", "k + 2"), "wid k more"),
+            on="more",
+            select={"id": "left.id", "wid": "right.wid"},
+        ),
+    ),
     "a stream under other names": (
         "select a.o as id, wid from f as a(o, p) join w on p = w.k",
         keyed,

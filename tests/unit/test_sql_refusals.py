@@ -8,11 +8,14 @@ from joinengine import InvalidRequest, sql
 from tests.sqls import BOTH, LATE, NEAR, S
 
 REFUSED = {
-    "select 1 union select 2": "expected one SELECT, found UNION",
+    "select 1\nunion select 2": "line 2, column 14: UNION is not supported; run a query for each",
+    " \n": "sql: expected one SELECT, found no text",
     "select 1; select 2": "sql: expected one SELECT, found 2 statements",
     "insert into f select 1": "expected one SELECT, found INSERT",
     "selec a from": "expected one SELECT, found selec",
-    "select a from f where x = 'abc": "the text cannot be read",
+    "select a from f where\n x = 'abc": "sql: line 2, column 6: ' is not closed",
+    "select `a from f": "sql: line 1, column 8: ` is not closed",
+    "select /* a from f": "the text cannot be read",
     "select 1 as one": "FROM is missing",
     "select * from no join w on no.k = w.k": "stream 'no' is unknown; the streams are f, w, t",
     "select f.no from f join w on f.k = w.k": "line 1, column 8: column 'no' of f does not exist",
