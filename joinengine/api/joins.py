@@ -341,6 +341,16 @@ def timed_by(
 
 
 def schema_of_side(side: Source | StreamJoin) -> pa.Schema:
-    """The columns of an input, each named once."""
+    """The columns of an input, each named once.
+
+    Raises InvalidRequest for a query that Spark transforms at last: the operator behind it would
+    get its rows as they were before.
+    """
+    if isinstance(side, StreamJoin) and side._transform is not None:
+        raise InvalidRequest(
+            "transform: a query whose results Spark transforms, or computes for sql(..), cannot be "
+            "an input of another; put the condition into where=, left_where= or ON, compute the "
+            "column with withColumn of a stream, or transform the results of the last operator"
+        )
     schema = side._output_schema() if isinstance(side, StreamJoin) else schema_of(side)
     return check_schema(schema)

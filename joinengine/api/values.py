@@ -17,6 +17,8 @@ from joinengine.model.named import one_of
 
 #: Above all counts; Python would not even read thousands of digits.
 _MOST_DIGITS = 18
+#: Above all sizes.
+_MOST_BYTES = 1 << 60
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 #: Spark's names of codecs -> Arrow's.
@@ -82,7 +84,10 @@ def size(least: int = 1) -> Value:
             raise InvalidRequest(
                 f"{name}: expected a number of bytes or a size such as '128 MB', found {text!r}"
             )
-        size_bytes = int(float(match[1]) * 1024 ** _POWERS[match[2]])
+        wanted_bytes = float(match[1]) * 1024 ** _POWERS[match[2]]
+        if wanted_bytes > _MOST_BYTES:
+            raise InvalidRequest(f"{name}: expected at most {_MOST_BYTES:,} bytes, found {text!r}")
+        size_bytes = int(wanted_bytes)
         if size_bytes < least:
             raise InvalidRequest(f"{name}: expected at least {least:,} bytes, found {text!r}")
         return size_bytes

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Condition, Thread, current_thread
 from typing import Any, Protocol
@@ -139,9 +139,10 @@ class Loop:
                 self.has_ended = True
                 self._waiting.notify_all()
                 self._waiting.wait_for(lambda: self._holder is None)
-            for feed in self._feeds.values():
-                feed.close()
-            self._runner.delivery.sink.close()
+            with ExitStack() as closing:  # each of them, though another fails
+                closing.callback(self._runner.delivery.sink.close)
+                for feed in self._feeds.values():
+                    closing.callback(feed.close)
 
     def take(self, frame: Any, handed: Handed) -> None:
         """Run the next batch with a micro-batch in it, on the thread that calls.

@@ -41,6 +41,10 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "have an event time further ahead of the clock than max_ahead, so no result contains them",
         "Check the clocks of the writers, or give a longer max_ahead",
     ),
+    "change": (
+        "have a change that is 0 or a word without a meaning, so no result contains them",
+        "Check the column of changes in the source",
+    ),
 }
 
 #: What to do about late rows of a source, by the first word of its name.

@@ -49,10 +49,11 @@ class Offered:
         """
         lists = [self._files(batch) for batch in range(after + 1, through + 1)]
         if None in lists:
+            first = min(self.batches, default=through)
             raise DataLost(
-                f"to_df: results up to batch {min(self.batches)} were fetched by another query and "
-                f"are no longer in {self.storage.folder}. Start that query again, or give to_df "
-                "and the query that reads it new checkpoints"
+                f"to_df: results up to batch {first} were fetched by another query and are no "
+                f"longer in {self.storage.folder}. Start that query again, or give to_df and the "
+                "query that reads it new checkpoints"
             )
         return [file for files in lists for file in files or ()]
 

@@ -130,7 +130,8 @@ class TableSink(TokenSink):
             return
         empty = tuple((batch, ()) for batch, _ in batches[:-1])
         self.to.commit((*empty, (batches[-1][0], files)))
-        self.checkpoint.storage.delete(mark)
+        storage = self.checkpoint.storage  # a driver that was killed here has left its mark
+        storage.delete(*(n for n in storage.names() if n.startswith("merged-") and n <= mark))
 
     def _merged(self, mark: str, batches: Held, generation: int) -> tuple[StoredFile, ...] | None:
         """The files by which a mark says that batches are merged; None: by none."""

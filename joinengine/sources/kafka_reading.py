@@ -276,7 +276,7 @@ def _lent(reading: KafkaReading, at: Mapping[int, int]) -> Iterator[_Client]:
     options = repr(sorted(reading.cluster.options.items()))
     key = reading.cluster.servers, options, f"{reading.topic} {reading.loses}"
     with _lock:
-        there = _free.setdefault(key, [])
+        there = _free.get(key, [])
         fitting = [client for client in there if client.next == at]
         known = (fitting or there)[:1]
         for client in known:
@@ -288,8 +288,8 @@ def _lent(reading: KafkaReading, at: Mapping[int, int]) -> Iterator[_Client]:
     except BaseException:
         client.close()
         raise
-    with _lock:
-        there.append(client)
+    with _lock:  # meanwhile the list may have gone with its clients
+        _free.setdefault(key, []).append(client)
     _close_later()
 
 

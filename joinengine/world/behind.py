@@ -12,6 +12,7 @@ changes nothing: a worker that starts uploads what another has left.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from typing_extensions import override
 
+from joinengine.model.texts import in_a_line
 from joinengine.world.file_cache import file_cache
 from joinengine.world.local import PRIVATE, LocalStorage
 from joinengine.world.remote import RemoteStorage
@@ -34,6 +36,7 @@ from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
 _THREADS = 4
 #: Before a file is tried again that the store has not taken.
 _PAUSE_S = 0.5
+_log = logging.getLogger("joinengine")
 
 
 class Uploads(Protocol):
@@ -179,11 +182,17 @@ class _Threads(Uploads):
         self._waiting.put((storage, name))
 
     def _work(self) -> None:
+        failed = False
         while True:
             storage, name = self._waiting.get()
             try:
                 storage.upload(name)
-            except Exception:  # the store may be back later, whatever it was
+                failed = False
+            except Exception as error:  # the store may be back later, whatever it was
+                if not failed:
+                    place = f"{storage.folder}/{name}"
+                    _log.warning("joinengine: %s is not uploaded yet: %s", place, in_a_line(error))
+                failed = True
                 time.sleep(_PAUSE_S)
                 self._waiting.put((storage, name))
 

@@ -36,6 +36,20 @@ def expected(how="inner"):
     return joined(*SIDES, WINDOW, how)
 
 
+def test_what_a_loop_has_opened_is_closed_though_something_fails():
+    query, closed = started(), list[str]()
+
+    class Broken(Growing):
+        def close(self):
+            closed.append("feed")
+            raise OSError("no answer")
+
+    query.runner.delivery.sink.close = lambda: closed.append("sink")
+    with pytest.raises(OSError, match="no answer"):
+        loop_of(query, feeds={side: Broken(cuts=[9]) for side in (0, 1)}).run()
+    assert closed == ["feed", "feed", "sink"]
+
+
 @relaxed
 @given(
     how=st.sampled_from(["inner", "full", "left_anti"]),

@@ -125,6 +125,14 @@ def test_a_wait_is_short_while_jobs_want_it_unless_the_user_has_set_it(spark):
         with locality.short_wait(spark.sparkContext, LOCATIONS):
             assert now() == "50ms"
         assert now() == "50ms"
+    outer, inner = (
+        locality.short_wait(spark.sparkContext, LOCATIONS, wait) for wait in ("50ms", "3s")
+    )
+    outer.__enter__()
+    with inner:
+        outer.__exit__(None, None, None)
+        assert now() == "50ms"
+    assert now() == "as Spark has it"
     with locality.short_wait(spark.sparkContext, None):
         assert now() == "as Spark has it"
     conf.set(name, "7s")

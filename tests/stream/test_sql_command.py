@@ -109,6 +109,7 @@ def test_topics_in_and_out(joinengine, broker, tmp_path):
         (("--source", "a=parquet:x", "--source", "a=parquet:x"), "a is given twice"),
         (("--source", "clicks=parquet:nothing"), "source clicks:"),
         (("--source", "clicks=kafka:t"), "needs the brokers"),
+        (("--source", "t=table:.", "--columns", "t=a int"), "--columns: t is no topic; give"),
         (("--source", "clicks=kafka:t", "--servers", "h:1"), 'give --columns "clicks=id bigint'),
     ],
 )

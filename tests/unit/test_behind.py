@@ -41,7 +41,9 @@ def pending(disk):
     return [path for path in disk.rglob("*") if path.is_file()]
 
 
-def test_a_file_is_read_here_at_once_and_elsewhere_when_it_is_uploaded(folder, disk, monkeypatch):
+def test_a_file_is_read_here_at_once_and_elsewhere_when_it_is_uploaded(
+    folder, disk, monkeypatch, caplog
+):
     storage = MACHINE.storage(folder, is_behind=True)
     stalled, put = [True], LocalStorage.put
 
@@ -57,6 +59,10 @@ def test_a_file_is_read_here_at_once_and_elsewhere_when_it_is_uploaded(folder, d
     assert storage.exists("run")
     elsewhere = MACHINE.storage(folder)
     assert not elsewhere.exists("run")
+    soon(lambda: caplog.messages)
+    assert caplog.messages == [
+        f"joinengine: {folder}/run is not uploaded yet: the store does not answer"
+    ]
     assert [path.stat().st_mode & 0o777 for path in pending(disk)] == [0o600]
     stalled[0] = False
     soon(lambda: elsewhere.exists("run") and not pending(disk))

@@ -69,6 +69,8 @@ def test_small_files_of_gathered_batches_are_merged_up_to_the_target_size(lake, 
     sink, generation = lake.sink(60.0, 1 << 20)
     parts = [range(n, n + 7) for n in range(0, 42, 7)]
     held = lake.held(sink, generation, *parts)
+    # A driver that was killed behind its commit has left this.
+    lake.checkpoint.storage.create("merged-00000000-00000001.json", b"[]")
     before, staged = lake.commits(), sum(len(files) for _, files in held)
     assert sink.deliver_held(held, lake.checkpoint, generation, whole=True) == ()
     assert lake.commits() == before + 1

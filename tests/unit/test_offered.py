@@ -58,8 +58,11 @@ def test_what_is_fetched_goes_and_does_not_come_back(storage, deliver):
     for batch in (0, 1, 2):  # a driver that starts again, and one that has slept
         deliver(batch, again=True)
     assert len(visible(storage)) == 1
-    for after in (NOTHING, 0):
+    for after, through in ((NOTHING, 2), (0, 2), (2, 9)):
         with pytest.raises(DataLost, match="were fetched by another query"):
-            files(storage, after, 2)
+            files(storage, after, through)
+    storage.at("empty").make()
+    with pytest.raises(DataLost, match="results up to batch 9 were fetched by another query"):
+        files(storage.at("empty"), 0, 9)
     deliver(3)
     assert len(files(storage, 1, 3)) == 2

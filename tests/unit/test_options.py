@@ -100,6 +100,9 @@ def test_what_is_no_size(text):
         given.value_of({"targetFileSize": text}, "targetFileSize")
     with pytest.raises(InvalidRequest, match="expected at least 65,536 bytes, found"):
         given.value_of({"targetFileSize": "7"}, "targetFileSize")
+    for many in ("9" * 400, "9" * 25, "1048577 TB"):
+        with pytest.raises(InvalidRequest, match=r"expected at most [0-9,]+ bytes, found"):
+            given.value_of({"targetFileSize": many}, "targetFileSize")
 
 
 def test_how_often_new_files_are_looked_for():
@@ -203,6 +206,8 @@ def test_help_has_each_option_once_and_under_a_heading(command):
             "start with a new --checkpoint and --state",
         ),
         ("workPerTuple: no", "--work-per-tuple: no"),
+        ("left_where: 'v >' is no predicate", "--left-where: 'v >' is no predicate"),
+        ("on: column 'on: x' does not exist", "--on: column 'on: x' does not exist"),
         *[(same, same) for same in ("/a/checkpointLocation/b: the capacity", "storeRate2")],
     ],
 )

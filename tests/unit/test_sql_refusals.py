@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joinengine import InvalidRequest, sql
+from joinengine import InvalidRequest, StreamAggregate, StreamJoin, equi, sql
 from tests.sqls import BOTH, LATE, NEAR, S
 
 REFUSED = {
@@ -141,3 +141,20 @@ def test_the_first_word_is_what_is_wrong_with_it(word):
 def test_a_statement_that_is_nested_too_deeply_is_refused(more):
     with pytest.raises(InvalidRequest, match="is nested too deeply"):
         sql(f"{BOTH} and {more} f.x > 2", S, delay=LATE, instances=4)
+
+
+@pytest.mark.parametrize(
+    "fed",
+    [
+        lambda query: StreamJoin(query, S["t"], on=equi("id", "tid"), instances=2),
+        lambda query: StreamJoin(S["t"], query, on=equi("tid", "id"), instances=2),
+        lambda query: StreamAggregate(query, by="id", aggregates={"n": "count"}),
+    ],
+    ids=["left", "right", "aggregate"],
+)
+def test_a_query_that_spark_transforms_is_no_input(fed):
+    """The operator behind it would get its rows as they were before."""
+    text = f"select id, w.at from f left join w on {NEAR} where w.y > 3"
+    late = sql(text, S, delay=LATE, instances=4)
+    with pytest.raises(InvalidRequest, match="whose results Spark transforms"):
+        fed(late)

@@ -94,8 +94,8 @@ class Uploaded:
                 raise StoreUnreachable(
                     f"{len(missing)} run files of batch {manifest.batch}, such as {min(missing)}, "
                     f"were not uploaded to {self._checkpoint.runs.folder} within {PATIENCE_S:.0f} "
-                    "s, because the store does not answer or their executor is gone; the batch "
-                    "is not committed. Start the query again"
+                    "s, because the store does not take them (the log of the executors says why) "
+                    "or their executor is gone; the batch is not committed. Start the query again"
                 )
             world.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from joinengine.api.option_table import OPTIONS
+from joinengine.lab.commands.own_joins import OWN
 
 _CALL = re.compile(r"\.option\('([\w.]+)', '?(\w+)'?\)")
 #: Options of a query whose flag is not in the table, since it has a type of its own.
@@ -16,10 +17,13 @@ _FLAGS = _PLACES | {
     if option.flag is not None and option.name != option.name.lower()
 }
 _NAME = re.compile(rf"(?<![\w/-])({'|'.join(_FLAGS)})(?![\w/])")
+#: Arguments of `StreamJoin`, where they begin a sentence.
+_ARGUMENT = re.compile(rf"^({'|'.join(name.replace('-', '_') for name, _, _ in OWN)}): ")
 
 
 def at_a_shell(message: str) -> str:
     """The sentence with flags in place of names and calls of Python."""
+    message = _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}: ", message)
     return _NAME.sub(lambda match: _FLAGS[match[1]], _CALL.sub(_as_flag, message))
 
 

@@ -146,6 +146,10 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
                 f"--source: expected NAME=parquet:FOLDER, NAME=kafka:TOPIC or NAME=table:FOLDER, "
                 f"found {source}={there}"
             )
+    for topic in columns:
+        if not hasattr(sides.get(topic), "topic"):
+            said = f"give --source {topic}=kafka:TOPIC, or leave it out"
+            raise click.UsageError(f"--columns: {topic} is no topic; {said}")
     if not sides:
         raise click.UsageError("give at least one stream: --source NAME=parquet:FOLDER")
     return Statement(name, text, sides, tables, settings["delay"])

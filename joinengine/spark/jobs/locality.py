@@ -299,6 +299,8 @@ class Killing:
 
 _turn = Lock()
 _waiting = 0
+#: The settings that are ours as long as anybody waits.
+_ours = list[str]()
 
 
 @contextmanager
@@ -328,8 +330,11 @@ def _shorten(conf: Any, change: int, wait: str) -> None:
         _waiting += change
         if conf.contains(_ALL):
             return
-        for name in _WAITS:
-            if change > 0 and _waiting == 1 and not conf.contains(name):
+        if change > 0 and _waiting == 1:
+            _ours[:] = [name for name in _WAITS if not conf.contains(name)]
+            for name in _ours:
                 conf.set(name, wait)
-            elif not _waiting and conf.get(name, "") == wait:
+        elif not _waiting:
+            for name in _ours:
                 conf.remove(name)
+            _ours.clear()
