@@ -16,7 +16,7 @@ from joinengine.results.outputs import Wanted
 from joinengine.results.readers import ReaderSink, Receiver
 from joinengine.results.sinks import SinkFactory
 from joinengine.results.staging import Cutting
-from joinengine.spark.jobs.merge_jobs import SparkMerge
+from joinengine.spark.jobs.result_jobs import merges
 from joinengine.spark.query.frame_sinks import Transform, TransformedParquetSink
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.session import session
@@ -57,7 +57,7 @@ def parquet_sink(
     every = given.value_of(options, "compactEvery")
     if every > 1:  # files of one task are about as large as merged ones
         cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
-    merge = SparkMerge(join.spark, name)
+    merge = merges(join.spark, name)
     return (
         lambda checkpoint, query: CompactingSink(
             output, query, settings.fsync, cutting, merge, every

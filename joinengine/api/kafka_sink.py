@@ -13,7 +13,7 @@ from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, che
 from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.results.token_sinks import TokenSink
 from joinengine.sources.kafka_avro import registry_of
-from joinengine.spark.jobs.delivery_jobs import SparkDelivery
+from joinengine.spark.jobs.result_jobs import deliveries
 from joinengine.world.kafka_clients import Cluster, library
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def kafka_sink(
         count = asked or 1
         if exactly_once:
             count = check_note(checkpoint, query, cluster, shape.topic, asked)
-        carry_out = SparkDelivery(join.spark, name)
+        carry_out = deliveries(join.spark, name)
         writers = Writers(count, exactly_once)
         target = KafkaTarget(checkpoint, query, cluster, shape, writers, carry_out)
         return TokenSink(checkpoint, target, every_s, fsync=settings.fsync)

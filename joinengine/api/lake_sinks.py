@@ -23,7 +23,7 @@ from joinengine.results.netting import check_keys
 from joinengine.results.sinks import SinkFactory
 from joinengine.results.staging import Cutting
 from joinengine.results.table_sinks import TableSink, TableTarget
-from joinengine.spark.jobs.merge_jobs import SparkMerge
+from joinengine.spark.jobs.result_jobs import merges
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.session import session
 from joinengine.spark.sources.locations import place
@@ -58,8 +58,8 @@ def table_sink(
 
     def sink_of(checkpoint: Checkpoint, query: str) -> TableSink:
         target = target_of(checkpoint, query)
-        merges = size is not None and every_s and "mergeKeys" not in options
-        merge = SparkMerge(join.spark, name) if merges else None
+        is_merging = size is not None and every_s and "mergeKeys" not in options
+        merge = merges(join.spark, name) if is_merging else None
         return TableSink(checkpoint, target, every_s, cutting, settings.fsync, merge)
 
     return sink_of, output

@@ -24,7 +24,7 @@ from joinengine.results.sinks import AtLeastOnce
 from joinengine.results.staging import Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.sources.readings import conform
-from joinengine.world.storage import Storage, StoredFile, remove_unnamed, verify
+from joinengine.world.storage import Storage, StoredFile, verify
 
 #: Rows of a record batch that a reader yields at most.
 READ_ROWS = 1 << 16
@@ -55,11 +55,6 @@ class ReaderSink(AtLeastOnce):
             self.receive(pa.RecordBatchReader.from_batches(self.schema, pieces), batch)
         finally:
             over.set()
-
-    @override
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove the results of batches that are delivered."""
-        remove_unnamed(self.results, [stored.name for stored in files], makers)
 
 
 def _pieces(

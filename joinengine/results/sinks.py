@@ -11,10 +11,9 @@ since, nothing changes.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 from typing_extensions import override
@@ -32,21 +31,33 @@ STAGING = "_joinengine"
 _SKIPPED = pa.schema([("file", pa.string()), ("reason", pa.string()), ("batch", pa.int64())])
 
 
-class Sink(Protocol):
-    """Where results go; `generation` is always that of the driver that calls."""
+#: The note of a sink that hands batches on: the last one.
+_HANDED_OVER = "handed-over"
+
+
+class Sink(ABC):
+    """Where results go; `generation` is always that of the driver that calls.
+
+    A sink that says nothing else shows each batch by itself, and keeps nothing open.
+    """
 
     @property
-    @abstractmethod
     def every(self) -> int:
         """Of how many batches the results become visible together."""
+        return 1
 
     @property
-    @abstractmethod
     def due_s(self) -> float | None:
         """When results that are held back are shown without new ones, in seconds since the epoch.
 
         None: they wait for new ones.
         """
+        return None
+
+    @property
+    @abstractmethod
+    def staging(self) -> Storage | None:
+        """Where results wait until they are delivered; None: they do not wait."""
 
     @abstractmethod
     def target(self, generation: int) -> SinkTarget:
@@ -56,50 +67,11 @@ class Sink(Protocol):
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
-    @abstractmethod
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """Raise CheckpointMismatch if results are held back that this sink cannot show."""
+        """Raise CheckpointMismatch if results are held back that this sink cannot show.
 
-    @abstractmethod
-    def deliver_held(
-        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
-    ) -> Held:
-        """Show results that were held back, if they are those of `every` batches, or `whole`.
-
-        Returns what is still held back; repeating it changes nothing.
+        Only a sink that holds results back can show them.
         """
-
-    @abstractmethod
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove staged files of drivers whose generation is among `makers`, except `files`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what deliveries have taken, when the query ends; one may follow. No errors."""
-
-
-#: The note of a sink that hands batches on: the last one.
-_HANDED_OVER = "handed-over"
-
-
-class BatchByBatch(Sink):
-    """What sinks have in common that show each batch by itself, and keep nothing open."""
-
-    @property
-    @override
-    def every(self) -> int:
-        """One batch."""
-        return 1
-
-    @property
-    @override
-    def due_s(self) -> float | None:
-        """Results wait for new ones."""
-        return None
-
-    @override
-    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """Refuse if anything is held back: only the sink that did so can show it."""
         left = [batch for batch, files in still_held(checkpoint, held) if files]
         if left:
             raise CheckpointMismatch(
@@ -108,19 +80,29 @@ class BatchByBatch(Sink):
                 "no transform, to show these results, and then with this sink"
             )
 
-    @override
     def deliver_held(
         self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
     ) -> Held:
+        """Show results that were held back, if they are those of `every` batches, or `whole`.
+
+        Returns what is still held back; repeating it changes nothing.
+        """
         self.check_held(held, checkpoint)
         return ()
 
-    @override
-    def close(self) -> None:
-        pass
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove staged files of drivers whose generation is among `makers`, except `files`.
+
+        They are results of delivered batches, and of attempts that were killed or lost.
+        """
+        if self.staging is not None:
+            remove_unnamed(self.staging, [stored.name for stored in files], makers)
+
+    def close(self) -> None:  # noqa: B027 (most sinks have taken nothing)
+        """Give back what deliveries have taken, when the query ends; one may follow. No errors."""
 
 
-class AtLeastOnce(BatchByBatch):
+class AtLeastOnce(Sink):
     """A sink that hands each batch on to others, and then notes that.
 
     A batch whose note is there is not handed on again, whoever starts; it is if the driver is
@@ -128,6 +110,11 @@ class AtLeastOnce(BatchByBatch):
     """
 
     results: Storage
+
+    @property
+    @override
+    def staging(self) -> Storage:
+        return self.results
 
     @abstractmethod
     def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:
@@ -160,8 +147,10 @@ def _note_of(batch: int, files: Sequence[StoredFile]) -> bytes:
     return "\n".join([str(batch), *(file.name for file in files)]).encode()
 
 
-class DiscardSink(BatchByBatch):
+class DiscardSink(Sink):
     """Results are made and dropped."""
+
+    staging = None
 
     @override
     def target(self, generation: int) -> SinkTarget:
@@ -171,17 +160,13 @@ class DiscardSink(BatchByBatch):
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         pass
 
-    @override
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        pass
-
 
 #: (checkpoint, id of the query) -> the sink of the query.
 SinkFactory = Callable[[Checkpoint, str], Sink]
 
 
 @dataclass
-class ParquetSink(BatchByBatch):
+class ParquetSink(Sink):
     """A folder of Parquet files; exactly-once by renaming staged files after the commit.
 
     `query` keeps the staging and the files of several queries into one folder apart.
@@ -193,8 +178,8 @@ class ParquetSink(BatchByBatch):
     cutting: Cutting = PLAIN
 
     @property
+    @override
     def staging(self) -> Storage:
-        """Where tasks of the last operator write results."""
         return self.storage.at(f"{STAGING}/{self.query}")
 
     @override
@@ -208,11 +193,6 @@ class ParquetSink(BatchByBatch):
         for stored in files:
             staged = f"{STAGING}/{self.query}/{stored.name}"
             show(self.storage, staged, visible_name(batch, self.query, stored.name), batch)
-
-    @override
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove staged files of attempts that were killed or lost."""
-        remove_unnamed(self.staging, [stored.name for stored in files], makers)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -31,7 +30,7 @@ from joinengine.results.staging import visible_name
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.results.token_sinks import Target, TokenSink
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.storage import Storage, StoredFile, remove_unnamed, verify
+from joinengine.world.storage import Storage, StoredFile, verify
 
 #: The note of a checkpoint: the table that it writes.
 NOTE = "table.json"
@@ -84,8 +83,8 @@ class TableSink(TokenSink):
             )
 
     @property
+    @override
     def staging(self) -> Storage:
-        """Where tasks of the last operator write results."""
         return staging_of(self.to)
 
     @override
@@ -103,11 +102,6 @@ class TableSink(TokenSink):
                 visible = name_of(batch, self.to.query, stored.name)
                 if not (self.staging.exists(stored.name) or self.to.files.exists(visible)):
                     super().check_held(held, checkpoint)
-
-    @override
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove what attempts that were killed or lost have left."""
-        remove_unnamed(self.staging, [stored.name for stored in files], makers)
 
     @override
     def _deliver(self, batches: Held, generation: int) -> None:

@@ -29,12 +29,12 @@ from typing_extensions import override
 from joinengine.model.errors import JoinEngineError
 from joinengine.results import showings
 from joinengine.results.showings import Held, still_held
-from joinengine.results.sinks import BatchByBatch
+from joinengine.results.sinks import Sink
 from joinengine.results.staging import PLAIN, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.storage import StoredFile, remove_unnamed
+from joinengine.world.storage import Storage, StoredFile
 
 _log = logging.getLogger("joinengine")
 #: The token of a target to which nothing was delivered.
@@ -92,7 +92,7 @@ class Target(Protocol):
 
 
 @dataclass
-class TokenSink(BatchByBatch):
+class TokenSink(Sink):
     """Delivers to a `Target`, each batch by itself or, with `every_s` above 0, several together.
 
     `every_s`: seconds from one commit to the next. Results wait in the checkpoint, as Parquet cut
@@ -121,9 +121,13 @@ class TokenSink(BatchByBatch):
         """When results that are held back are committed, in seconds since the epoch."""
         return self._since_s + self.every_s
 
+    @property
+    @override
+    def staging(self) -> Storage:
+        return self.checkpoint.results
+
     @override
     def target(self, generation: int) -> SinkTarget:
-        """Results wait in the checkpoint."""
         return ToParquet(self.checkpoint.results.folder, generation, self.fsync, self.cutting)
 
     @override
@@ -161,11 +165,6 @@ class TokenSink(BatchByBatch):
         self._since_s = self.checkpoint.world.now_s()
         showings.create(checkpoint, held[0][0], held[-1][0], ())
         return ()
-
-    @override
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove the results of batches that are delivered."""
-        remove_unnamed(self.checkpoint.results, [stored.name for stored in files], makers)
 
     @override
     def close(self) -> None:

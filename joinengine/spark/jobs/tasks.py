@@ -30,7 +30,6 @@ from joinengine.exchange.task_results import ToOperator
 from joinengine.kernels.allocating import keep_freed_memory
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.operators.desk import TaskHeader
-from joinengine.results.merging import MergeTask, merge
 from joinengine.sources.projection import Projection
 from joinengine.sources.readings import conform
 from joinengine.spark.jobs.locality import own_location
@@ -265,12 +264,6 @@ def _lines(
         yield _NUMBER.pack(partition_of(operator, task, tasks)), content
     if report is not None:
         yield _NUMBER.pack(REPORTS), report
-
-
-def merge_files(content: bytes) -> bytes:
-    """Carries out one task of a merge of result files."""
-    settle_in()
-    return encode(merge(decode(content, MergeTask), MACHINE))
 
 
 def _route_plan() -> RoutePlan:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.results import showings
 from joinengine.results.showings import Showing
-from joinengine.results.sinks import STAGING, AtLeastOnce, BatchByBatch, show
+from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, show
 from joinengine.results.staging import CODEC, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.spark.session import session
@@ -29,7 +29,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 @dataclass
-class TransformedParquetSink(BatchByBatch):
+class TransformedParquetSink(Sink):
     """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
     Each attempt to deliver a batch writes files of its own. A showing says which attempt counts, so
@@ -46,6 +46,7 @@ class TransformedParquetSink(BatchByBatch):
     partition_by: tuple[str, ...] = ()
 
     @property
+    @override
     def staging(self) -> Storage:
         """The folder where attempts write."""
         return self.storage.at(f"{STAGING}/{self.query}")
@@ -129,11 +130,6 @@ class FrameSink(AtLeastOnce):
         _check_staged(self.results, files)
         frame = frame_of(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
-
-    @override
-    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove the results of batches that are delivered."""
-        remove_unnamed(self.results, [stored.name for stored in files], makers)
 
 
 def _check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
