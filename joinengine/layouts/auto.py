@@ -32,12 +32,11 @@ from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval, noise
 from joinengine.layouts import keyless
 from joinengine.layouts.biclique import Biclique
-from joinengine.layouts.key_based import Dividing, KeyBased, plan_to
+from joinengine.layouts.key_based import MIN_GAIN, Dividing, KeyBased, plan_to
 from joinengine.layouts.layout import Layout, Plan, without_keys
-from joinengine.layouts.layout_settings import setting
+from joinengine.layouts.layout_settings import COUNT, Range, setting
 from joinengine.layouts.matrix import Grid
 from joinengine.model.conditions import Condition
-from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base_functions import Base
 from joinengine.routing.moves import Moves, plan_moves, replaced
 from joinengine.routing.table import RoutingTable
@@ -86,27 +85,26 @@ class Auto(Dividing):
     `keyless`: any two tuples may match, so that it is a matrix or a biclique (`layouts.keyless`).
     """
 
-    intervals: int = setting(8, "how many intervals back changes of the loads are looked for")
-    min_gain: float = setting(0.02, "a plan must remove so much overload, in means")
-    payback: float = setting(
-        1.0, "how many times a plan must save what it moves before the loads are expected to change"
+    intervals: int = setting(
+        8, "how many intervals back changes of the loads are looked for", within=COUNT
     )
-    most_moved: float = setting(0.5, "the part of the state that moves in an interval at most")
+    min_gain: float = setting(0.02, MIN_GAIN, within=Range())
+    payback: float = setting(
+        1.0,
+        "how many times a plan must save what it moves before the loads are expected to change",
+        within=Range(),
+    )
+    most_moved: float = setting(
+        0.5,
+        "the part of the state that moves in an interval at most",
+        within=Range(is_open=True, hint="; 1 means no limit"),
+    )
     keyless: bool = setting(False, "", not_text="it follows from the join")
 
     name: ClassVar[str] = "auto"
     source: ClassVar[str] = "ours"
     summary: ClassVar[str] = "divides a hot key if that saves time, in the way that costs least"
     serves_theta: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.payback >= 0:
-            raise InvalidRequest(f"auto: payback must be 0 or more, found {self.payback}")
-        if not self.most_moved > 0:
-            raise InvalidRequest(
-                f"auto: most_moved must be above 0, found {self.most_moved}; 1 means no limit"
-            )
 
     @override
     def serving(self, condition: Condition) -> Self:

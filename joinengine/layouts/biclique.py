@@ -30,8 +30,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
-from joinengine.layouts.layout_settings import changed_settings, check_tolerance, setting
-from joinengine.model.errors import InvalidRequest
+from joinengine.layouts.layout_settings import TOLERANCE, Range, changed_settings, setting
 from joinengine.model.keys import PAIR, U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
@@ -160,10 +159,6 @@ class _Biclique(LayoutChoice):
 
     tolerance: float
     resize: bool
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_tolerance(self)
 
     @abstractmethod
     def subgroups(self, instances: int) -> int:
@@ -328,7 +323,7 @@ def _joined(
 class Bi(_Biclique):
     """Store anywhere on the own side, probe all of the other."""
 
-    tolerance: float = setting(1.25, _TOLERANCE)
+    tolerance: float = setting(1.25, _TOLERANCE, within=TOLERANCE)
     resize: bool = setting(True, *_RESIZE)
 
     name: ClassVar[str] = "bi"
@@ -351,8 +346,9 @@ class BiK(_Biclique):
         None,
         "how many subgroups a side has; none: a quarter of the instances. bi-6 sets 6",
         "Lin 2015; bi-6: Fang 2017; a quarter: ours",
+        within=Range(1, MAX_INSTANCES // 2),  # each has an instance a side
     )
-    tolerance: float = setting(1.25, _TOLERANCE)
+    tolerance: float = setting(1.25, _TOLERANCE, within=TOLERANCE)
     resize: bool = setting(True, *_RESIZE)
 
     name: ClassVar[str] = "bi-k"
@@ -360,14 +356,6 @@ class BiK(_Biclique):
     summary: ClassVar[str] = "join-biclique with k subgroups a side, chosen by key hash"
     serves_aggregates: ClassVar[bool] = False
     keeps_keys_whole: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        most = MAX_INSTANCES // 2  # each has an instance a side
-        if self.subgroup_count is not None and not 1 <= self.subgroup_count <= most:
-            raise InvalidRequest(
-                f"bi-k: subgroup_count must be from 1 to {most}, found {self.subgroup_count}"
-            )
 
     @override
     def subgroups(self, instances: int) -> int:

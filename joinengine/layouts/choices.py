@@ -41,9 +41,8 @@ from joinengine.layouts.candidates import (
     least_degree,
 )
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
-from joinengine.layouts.layout_settings import setting
+from joinengine.layouts.layout_settings import COUNT, Range, setting
 from joinengine.model.conditions import Condition
-from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
@@ -245,8 +244,15 @@ class CandidateBased(Layout):
 class Pkg(LayoutChoice):
     """The same number of candidates for every key."""
 
-    choices: int = setting(2, "how many candidates a key has (not above instances)", "Nasir 2015")
-    intervals: int = setting(4, "over how many of the last intervals the load is taken")
+    choices: int = setting(
+        2,
+        "how many candidates a key has (not above instances)",
+        "Nasir 2015",
+        within=Range(1, MAX_INSTANCES),
+    )
+    intervals: int = setting(
+        4, "over how many of the last intervals the load is taken", within=COUNT
+    )
 
     name: ClassVar[str] = "pkg"
     source: ClassVar[str] = "Nasir et al., ICDE 2015"
@@ -255,17 +261,6 @@ class Pkg(LayoutChoice):
         "load, and probes both"
     )
     keeps_keys_whole: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.choices <= MAX_INSTANCES:
-            raise InvalidRequest(
-                f"{self.name}: choices must be from 1 to {MAX_INSTANCES}, found {self.choices}"
-            )
-        if self.intervals < 1:
-            raise InvalidRequest(
-                f"{self.name}: intervals must be at least 1, found {self.intervals}"
-            )
 
     @override
     def check(self, condition: Condition, instances: int) -> None:
@@ -379,20 +374,16 @@ class DChoices(_WithHead):
     """Keys of the head get as few candidates as let the loads be level."""
 
     d: int | None = setting(
-        None, "candidates of the heaviest keys; none: as few as level the loads", "Nasir 2016"
+        None,
+        "candidates of the heaviest keys; none: as few as level the loads",
+        "Nasir 2016",
+        within=Range(1, MAX_INSTANCES),
     )
 
     name: ClassVar[str] = "d-choices"
     source: ClassVar[str] = "Nasir et al., ICDE 2016"
     summary: ClassVar[str] = "as pkg; the heaviest keys get as many candidates as they need"
     keeps_keys_whole: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.d is not None and not 1 <= self.d <= MAX_INSTANCES:
-            raise InvalidRequest(
-                f"{self.name}: d must be from 1 to {MAX_INSTANCES}, or None, found {self.d}"
-            )
 
     @override
     def degree(self, head: Sequence[float], instances: int) -> int:

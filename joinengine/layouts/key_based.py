@@ -29,7 +29,7 @@ from joinengine.balancing.shares import NewShares, build_table
 from joinengine.balancing.statistics import Floats, Interval, is_small, noise
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan
-from joinengine.layouts.layout_settings import setting
+from joinengine.layouts.layout_settings import COUNT, Range, setting
 from joinengine.model.conditions import Condition, meets_at_homes
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
@@ -186,14 +186,9 @@ def plan_to(
 class Planned(_KeyBasedChoice):
     """A key-based layout with a planner."""
 
-    intervals: int = setting(4, "over how many of the last intervals the load is taken")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.intervals < 1:
-            raise InvalidRequest(
-                f"{self.name}: intervals must be at least 1, found {self.intervals}"
-            )
+    intervals: int = setting(
+        4, "over how many of the last intervals the load is taken", within=COUNT
+    )
 
     @property
     @override
@@ -290,6 +285,10 @@ class Planned(_KeyBasedChoice):
         return plan_to(layout, new, cause, (before, after), counted)
 
 
+#: What the setting `min_gain` means.
+MIN_GAIN = "a plan must remove so much overload, in means"
+
+
 @dataclass(frozen=True)
 class WithinLimit(Planned):
     """Loads are judged by the overload, their part above UL = (1 + `imbalance`) * mean.
@@ -301,18 +300,9 @@ class WithinLimit(Planned):
         0.05,
         "a plan is due above (1 + imbalance) means",
         "theta_max of Fang 2016, 2017, 2019",
+        within=Range(hint="; 0.05 allows 5 % above the mean"),
     )
-    min_gain: float = setting(0.01, "a plan must remove so much overload, in means")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.imbalance >= 0:
-            raise InvalidRequest(
-                f"{self.name}: imbalance must be 0 or more, found {self.imbalance}; 0.05 allows "
-                f"5 % above the mean"
-            )
-        if not self.min_gain >= 0:
-            raise InvalidRequest(f"{self.name}: min_gain must be 0 or more, found {self.min_gain}")
+    min_gain: float = setting(0.01, MIN_GAIN, within=Range())
 
     @override
     def limit(self, level: Floats) -> float:

@@ -6,6 +6,7 @@ A choice is a dataclass whose fields are its settings. As text it is its name, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from functools import partial
@@ -31,15 +32,62 @@ _READS: Mapping[str, tuple[Callable[[str], Any], str]] = {
 _NONE = "none"
 _OURS = "ours"
 _MEANING, _SOURCE, _NOT_TEXT, _WORDS = "meaning", "source", "not text", "words"
+_RANGE = "range"
+
+
+class Range(NamedTuple):
+    """What values a number may have; NaN is never among them.
+
+    `is_open`: `least` itself is not. `is_finite`: infinity is not. `hint`: how a refusal goes on.
+    """
+
+    least: float = 0
+    most: float = math.inf
+    is_open: bool = False
+    is_finite: bool = False
+    hint: str = ""
+
+    def has(self, value: float) -> bool:
+        """Whether a value is among them."""
+        is_above = value > self.least if self.is_open else value >= self.least
+        return is_above and value <= self.most and not (self.is_finite and math.isinf(value))
+
+    @property
+    def words(self) -> str:
+        """What a value must be.
+
+        >>> Range(1, 64).words, Range(1).words, Range(is_open=True).words, Range().words
+        ('from 1 to 64', 'at least 1', 'above 0', '0 or more')
+        """
+        if self.is_open:
+            return f"above {self.least:g}"
+        if self.most < math.inf:
+            return f"from {self.least:g} to {self.most:g}"
+        if self.is_finite:
+            return f"a number from {self.least:g} on"
+        return f"at least {self.least:g}" if self.least else "0 or more"
+
+
+#: Weights, which are multiplied.
+FINITE = Range(is_finite=True)
+#: Counts of what there must be one of at least.
+COUNT = Range(1)
+#: How many times the best load the present one may have: below 1, each batch would have a plan.
+TOLERANCE = Range(1)
 
 
 class Setting(NamedTuple):
-    """A setting as users see it, its default as text, and the paper that has it, or `ours`."""
+    """A setting as users see it.
+
+    `default`: as text. `values`: what a number must be; empty: anything of its type. `source`: the
+    paper that has it, or `ours`.
+    """
 
     name: str
     default: str
     meaning: str
     source: str
+    values: str
 
 
 def setting(
@@ -47,16 +95,18 @@ def setting(
     meaning: str,
     source: str = _OURS,
     *,
+    within: Range | None = None,
     not_text: str = "",
     words: tuple[str, ...] = (),
 ) -> Any:
     """A field of a choice. `source`: the paper that has it, by the names of docs/layouts.md.
 
+    `within`: the range of its values, if they are numbers and some are refused.
     `not_text`: why it cannot be written as text, if so. `words`: values that are none of its type,
     and stand for others.
     """
     about = {_MEANING: meaning, _SOURCE: source, _NOT_TEXT: not_text, _WORDS: words}
-    return field(default=default, metadata=about)
+    return field(default=default, metadata={**about, _RANGE: within})
 
 
 def settings_of(choice: type[Any] | Any) -> list[Setting]:
@@ -67,6 +117,7 @@ def settings_of(choice: type[Any] | Any) -> list[Setting]:
             _as_text(declared.default),
             declared.metadata.get(_MEANING, ""),
             declared.metadata.get(_SOURCE, _OURS),
+            "" if (within := declared.metadata.get(_RANGE)) is None else within.words,
         )
         for declared in fields(choice)
         if not _why_not_text(declared)
@@ -74,7 +125,7 @@ def settings_of(choice: type[Any] | Any) -> list[Setting]:
 
 
 def check_settings(choice: Any) -> None:
-    """Raise InvalidRequest, naming the layout, for a setting of another type than its field's.
+    """Raise InvalidRequest, naming the layout, for a setting of another type or out of its range.
 
     Numbers of NumPy become plain ones, which a manifest can hold.
     """
@@ -87,14 +138,12 @@ def check_settings(choice: Any) -> None:
         elif kind in _CHECKS and not (value is None and is_open):
             plain = _CHECKS[kind](value, f"{choice.name}: {declared.name}")
             object.__setattr__(choice, declared.name, plain)  # it is frozen, and being made
-
-
-def check_tolerance(choice: Any) -> None:
-    """Raise InvalidRequest for a `tolerance` under which each batch would have a plan."""
-    if not choice.tolerance >= 1:
-        raise InvalidRequest(
-            f"{choice.name}: tolerance must be at least 1, found {choice.tolerance}"
-        )
+            within: Range | None = declared.metadata.get(_RANGE)
+            if within is not None and not within.has(plain):
+                words = f"{within.words}{', or None' * is_open}"
+                raise InvalidRequest(
+                    f"{choice.name}: {declared.name} must be {words}, found {plain}{within.hint}"
+                )
 
 
 def changed_settings(choice: Any, but: Iterable[str] = ()) -> str:

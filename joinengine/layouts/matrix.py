@@ -26,7 +26,7 @@ from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
-from joinengine.layouts.layout_settings import check_tolerance, setting
+from joinengine.layouts.layout_settings import TOLERANCE, setting
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable
@@ -105,6 +105,7 @@ class Dynamic(LayoutChoice):
         1.25,
         "how many times the best shape's load the present may have",
         "ours; 1.25 is a bound of Elseidy 2014",
+        within=TOLERANCE,
     )
 
     name: ClassVar[str] = "dynamic"
@@ -113,10 +114,6 @@ class Dynamic(LayoutChoice):
     serves_theta: ClassVar[bool] = True
     serves_aggregates: ClassVar[bool] = False
     keeps_keys_whole: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_tolerance(self)
 
     @override
     def start(self, instances: int) -> Grid:

@@ -19,7 +19,6 @@ probe.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -37,7 +36,7 @@ from joinengine.balancing.statistics import Floats, Interval, noise
 from joinengine.layouts import backup_spread as spreads
 from joinengine.layouts.key_based import KeyBased, WithinLimit
 from joinengine.layouts.layout import Layout, LayoutChoice
-from joinengine.layouts.layout_settings import setting
+from joinengine.layouts.layout_settings import COUNT, FINITE, Range, setting
 from joinengine.layouts.service_levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
@@ -61,26 +60,48 @@ class Ftlb(WithinLimit):
     """
 
     intervals: int = setting(
-        1, "over how many of the last intervals the load is taken", "1: Fang 2019; more: ours"
+        1,
+        "over how many of the last intervals the load is taken",
+        "1: Fang 2019; more: ours",
+        within=COUNT,
     )
-    backups: int = setting(1, "how many copies a key has beside its home", "Fang 2019, section 3")
+    backups: int = setting(
+        1,
+        "how many copies a key has beside its home",
+        "Fang 2019, section 3",
+        within=Range(1, MAX_INSTANCES - 1, hint="; layout mixed keeps no backups"),
+    )
     beta: float = setting(
-        1.5, "weight of a key's load in what leaves an instance first", "Fang 2019, algorithm 3"
+        1.5,
+        "weight of a key's load in what leaves an instance first",
+        "Fang 2019, algorithm 3",
+        within=FINITE,
     )
-    gamma: float = setting(1.0, "weight of the number of its copies", "Fang 2019, algorithm 3")
-    backup_work: float = setting(0.5, "the load of a backup, as a part of that of a home")
+    gamma: float = setting(
+        1.0, "weight of the number of its copies", "Fang 2019, algorithm 3", within=FINITE
+    )
+    backup_work: float = setting(
+        0.5, "the load of a backup, as a part of that of a home", within=Range(0, 1)
+    )
     refill_rows: int = setting(
-        250_000, "about how many copies a batch makes anew for an instance that has lost its state"
+        250_000,
+        "about how many copies a batch makes anew for an instance that has lost its state",
+        within=COUNT,
     )
     underload: float = setting(
-        1.0, "a plan is due below (1 - underload) means, too", "theta_min of Fang 2019"
+        1.0,
+        "a plan is due below (1 - underload) means, too",
+        "theta_min of Fang 2019",
+        within=FINITE,
     )
     levels: Any = setting((), "", not_text="use --levels FILE, or Ftlb(levels=..)")
     standby: bool = setting(
         False, "whether whole instances have copies, in place of keys", "TaskB of Fang 2019"
     )
     domains: int | None = setting(
-        None, "instances of equal number modulo it fail together; none: each fails alone"
+        None,
+        "instances of equal number modulo it fail together; none: each fails alone",
+        within=Range(1, MAX_INSTANCES),
     )
     spread: int | str | None = setting(None, spreads.SPREAD_MEANING, words=(spreads.ALL,))
 
@@ -94,31 +115,6 @@ class Ftlb(WithinLimit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.backups < 1:
-            raise InvalidRequest(
-                f"ftlb: backups must be at least 1, found {self.backups}; layout mixed keeps no "
-                f"backups"
-            )
-        if self.backups >= MAX_INSTANCES:
-            raise InvalidRequest(
-                f"ftlb: backups must be below {MAX_INSTANCES}, the most instances, found "
-                f"{self.backups}"
-            )
-        if self.domains is not None and not 1 <= self.domains <= MAX_INSTANCES:
-            raise InvalidRequest(
-                f"ftlb: domains must be from 1 to {MAX_INSTANCES}, or None, found {self.domains}"
-            )
-        if self.refill_rows < 1:
-            raise InvalidRequest(f"ftlb: refill_rows must be at least 1, found {self.refill_rows}")
-        for name in ("beta", "gamma", "backup_work", "underload"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidRequest(
-                    f"ftlb: {name} must be a number from 0 on, found {getattr(self, name)}"
-                )
-        if self.backup_work > 1:
-            raise InvalidRequest(
-                f"ftlb: backup_work must be at most 1, the work of a home, found {self.backup_work}"
-            )
         object.__setattr__(self, "levels", read_levels(self.levels))
         if self.standby and self.levels:
             raise InvalidRequest(

@@ -10,7 +10,6 @@ Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheil
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,8 +25,7 @@ from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats
 from joinengine.layouts.key_based import Planned, WithinLimit
-from joinengine.layouts.layout_settings import setting
-from joinengine.model.errors import InvalidRequest
+from joinengine.layouts.layout_settings import FINITE, Range, setting
 
 _FANG = "Fang et al., 2016"
 
@@ -72,18 +70,12 @@ class Readj(_Levelled):
         None,
         "the least load of a heavy key, in means; none: searched",
         "Gedik 2014, as in Fang 2016 and 2017",
+        within=Range(is_open=True),
     )
 
     name: ClassVar[str] = "readj"
     source: ClassVar[str] = "Gedik, VLDBJ 2014"
     summary: ClassVar[str] = "swaps heavy keys pair by pair, the best pair first"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sigma is not None and not self.sigma > 0:
-            raise InvalidRequest(
-                f"readj: sigma must be above 0, or None to search for it, found {self.sigma}"
-            )
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -103,15 +95,8 @@ class _ByRecords(_Levelled):
         None,
         "keys are placed as records, rounded by R = 2^degree; none: one by one",
         "Fang 2016, section 4",
+        within=Range(0, MOST_DEGREE),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.degree is not None and not 0 <= self.degree <= MOST_DEGREE:
-            raise InvalidRequest(
-                f"{self.name}: degree must be from 0 to {MOST_DEGREE}, or None to place keys one "
-                f"by one, found {self.degree}"
-            )
 
 
 @dataclass(frozen=True)
@@ -152,12 +137,8 @@ class _ByPriority(_ByRecords):
         1.5,
         "keys with the most load^beta for each tuple of state leave first",
         "Fang 2016, algorithm 3",
+        within=FINITE,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.beta < math.inf:
-            raise InvalidRequest(f"{self.name}: beta must be a number from 0 on, found {self.beta}")
 
 
 @dataclass(frozen=True)
@@ -181,14 +162,8 @@ class _Limited(_ByPriority):
         3000,
         "the routing table has so many entries at most, if it can",
         "A_max of Fang 2016, algorithm 4",
+        within=Range(),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.table_limit < 0:
-            raise InvalidRequest(
-                f"{self.name}: table_limit must be 0 or more, found {self.table_limit}"
-            )
 
 
 @dataclass(frozen=True)
@@ -232,16 +207,9 @@ class _ByDeviation(_WholeKeys):
         15.0,
         "a plan is due above this deviation: 100 * standard deviation / mean of the loads",
         "Zacheilas 2016, algorithm 1",
+        within=Range(),
     )
-    min_gain: float = setting(1.0, "a plan must lower the deviation by so much")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("threshold", "min_gain"):
-            if not getattr(self, name) >= 0:
-                raise InvalidRequest(
-                    f"{self.name}: {name} must be 0 or more, found {getattr(self, name)}"
-                )
+    min_gain: float = setting(1.0, "a plan must lower the deviation by so much", within=Range())
 
     @override
     def limit(self, level: Floats) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -148,8 +149,44 @@ def test_the_command_lists_the_settings_of_a_layout(tmp_path):
     ]
     assert found["settings"][2]["default"] == "0.05"
     assert found["settings"][2]["source"] == "theta_max of Fang 2016, 2017, 2019"
-    assert "(1 + imbalance) means [theta_max of Fang 2016, 2017, 2019]" in done.output
+    assert found["settings"][2]["values"] == "0 or more"
+    assert "a plan is due above (1 + imbalance) means (0 or more)" in done.output
+    assert "[theta_max of Fang 2016, 2017, 2019]" in done.output
     assert CliRunner().invoke(list_layouts, ["shuffle"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "said"),
+    [
+        *[("auto", "payback", value, "0 or more") for value in (-1.0, math.nan)],
+        *[("auto", "most_moved", value, "above 0") for value in (0.0, -0.5)],
+        ("auto", "most_moved", 0, r"above 0, found 0; 1 means no limit"),
+        *[("bi-k", "subgroup_count", value, "from 1 to 32768, or None") for value in (0, 32769)],
+        *[(name, "tolerance", 0.99, "at least 1") for name in ("bi", "bi-k", "dynamic")],
+        *[("pkg", "choices", value, "from 1 to 65536") for value in (0, 65537)],
+        *[("d-choices", "d", value, "from 1 to 65536, or None") for value in (0, 65537)],
+        *[("mixed", "degree", value, "from 0 to 16, or None") for value in (-1, 17)],
+        *[("mixed", "beta", value, "a number from 0 on") for value in (-1.0, math.inf)],
+        *[("ftlb", "gamma", value, "a number from 0 on") for value in (-1.0, math.inf, math.nan)],
+        *[("ftlb", "backup_work", value, "from 0 to 1") for value in (-0.1, 1.1)],
+        *[("ftlb", "backups", value, "from 1 to 65535") for value in (0, 65536)],
+        *[("ftlb", "domains", value, "from 1 to 65536, or None") for value in (0, 65537)],
+        ("mixed", "table_limit", -1, "0 or more"),
+        ("readj", "sigma", 0.0, "above 0, or None"),
+        *[("dlb-h", name, -1.0, "0 or more") for name in ("threshold", "min_gain")],
+        *[(name, "intervals", 0, "at least 1") for name in ("pkg", "auto", "mnrt", "ftlb")],
+    ],
+)  # fmt: skip
+def test_a_value_out_of_range_is_refused(name, setting, value, said):
+    with pytest.raises(InvalidRequest, match=f"^{name}: {setting} must be {said}"):
+        LAYOUTS[name](**{setting: value})
+
+
+def test_the_ends_of_a_range_are_within():
+    LAYOUTS["ftlb"](backup_work=1.0, domains=65536, gamma=0.0, refill_rows=1)
+    LAYOUTS["mixed"](degree=16, table_limit=0)
+    LAYOUTS["readj"](sigma=1e-9)
+    LAYOUTS["bi-k"](subgroup_count=32768, tolerance=1.0)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

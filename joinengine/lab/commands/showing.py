@@ -148,8 +148,9 @@ def _print_layout(choice: LayoutChoice, json_path: Path | None) -> None:
         for setting in settings:
             head = f"  {setting.name:{names}}  {setting.default:{defaults}}  "
             whole = f"[{setting.source}]".replace(" ", _KEPT)  # a source is not broken
+            values = f" ({setting.values})" if setting.values else ""
             lines = fill(
-                f"{setting.meaning} {whole}",
+                f"{setting.meaning}{values} {whole}",
                 _WIDE,
                 initial_indent=head,
                 subsequent_indent=" " * len(head),
