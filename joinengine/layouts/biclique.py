@@ -31,7 +31,7 @@ from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import TOLERANCE, Range, changed_settings, setting
-from joinengine.model.keys import PAIR, U_BITS, U_ONE, Placement, Side
+from joinengine.model.keys import PAIR, U_BITS, U_ONE, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
@@ -123,15 +123,6 @@ class Biclique(Layout):
     def units(self, side: Side) -> list[int]:
         """The instances of one side."""
         return [instance for group in self.groups[side] for instance, _ in group]
-
-    @override
-    def place(self, hash_: int) -> Placement | None:
-        """Keys do not decide alone."""
-        return None
-
-    @override
-    def copies(self, side: Side) -> int:
-        return 1
 
     @override
     def to_json(self) -> dict[str, Any]:

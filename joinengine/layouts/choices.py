@@ -43,7 +43,7 @@ from joinengine.layouts.candidates import (
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import COUNT, Range, setting
 from joinengine.model.conditions import Condition
-from joinengine.model.keys import Placement, Side
+from joinengine.model.keys import Side
 from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
@@ -220,15 +220,6 @@ class CandidateBased(Layout):
             np.cumsum([0, *(len(part) for part in parts)]),
             np.array(stores, np.int64),
         )
-
-    @override
-    def place(self, hash_: int) -> Placement | None:
-        """None: loads decide among the candidates."""
-        return None
-
-    @override
-    def copies(self, side: Side) -> int:
-        return 1
 
     @override
     def to_json(self) -> dict[str, Any]:

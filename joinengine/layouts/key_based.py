@@ -32,7 +32,7 @@ from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.layouts.layout_settings import COUNT, Range, setting
 from joinengine.model.conditions import Condition, meets_at_homes
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Placement, Side
+from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
 from joinengine.routing.base_functions import BASES, Backed, Base
 from joinengine.routing.moves import plan_moves, replaced
@@ -79,10 +79,6 @@ class KeyBased(Layout):
     @override
     def place(self, hash_: int) -> Placement | None:
         return self.table.place(hash_, self.base)
-
-    @override
-    def copies(self, side: Side) -> int:
-        return 1
 
     @property
     @override

@@ -89,13 +89,13 @@ class Layout(Protocol):
     def router(self) -> Router:
         """The router that tasks use."""
 
-    @abstractmethod
     def place(self, hash_: int) -> Placement | None:
         """The placement of one key hash; None: the layout does not place by key."""
+        return None
 
-    @abstractmethod
     def copies(self, side: Side) -> int:
         """How many instances store each tuple of a side, if the layout does not place by key."""
+        return 1
 
     @property
     def base_function(self) -> Base | None:

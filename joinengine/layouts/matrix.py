@@ -27,7 +27,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import TOLERANCE, setting
-from joinengine.model.keys import U_BITS, Placement, Side
+from joinengine.model.keys import U_BITS, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable
 
@@ -82,10 +82,6 @@ class Grid(Layout):
     @override
     def router(self) -> GridRouter:
         return GridRouter(self.cells)
-
-    @override
-    def place(self, hash_: int) -> Placement | None:
-        return None
 
     @override
     def copies(self, side: Side) -> int:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from joinengine.kernels.hashing import Words, u_of
 from joinengine.layouts.layout import Layout, LayoutChoice, Router
-from joinengine.model.keys import U_BITS, Placement, Side
+from joinengine.model.keys import U_BITS, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
@@ -56,14 +56,6 @@ class Shuffled(Layout):
     @override
     def router(self) -> ShuffleRouter:
         return ShuffleRouter(self.instances)
-
-    @override
-    def place(self, hash_: int) -> Placement | None:
-        return None
-
-    @override
-    def copies(self, side: Side) -> int:
-        return 1
 
     @override
     def to_json(self) -> dict[str, Any]:

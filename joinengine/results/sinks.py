@@ -98,7 +98,7 @@ class Sink(ABC):
         if self.staging is not None:
             remove_unnamed(self.staging, [stored.name for stored in files], makers)
 
-    def close(self) -> None:  # noqa: B027 (most sinks have taken nothing)
+    def close(self) -> None:
         """Give back what deliveries have taken, when the query ends; one may follow. No errors."""
 
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import override
 
@@ -58,26 +58,25 @@ ENDED = math.inf
 _AGAIN_S = 0.5
 
 
-class Feed(Protocol):
-    """A stream of pieces, which tasks read. The feed alone knows which of two places is later."""
+class Feed(ABC):
+    """A stream of pieces, which tasks read. The feed alone knows which of two places is later.
+
+    One that says nothing else writes nothing, and keeps nothing open.
+    """
 
     @abstractmethod
     def discover(self, *, wait: bool = False) -> None:
         """Look for new row groups; `wait`: until no file is half-written any more."""
 
-    @abstractmethod
     def check(self) -> None:
         """Raise what `discover` would; nothing is written."""
 
-    @abstractmethod
     def take_over(self, generation: int) -> None:
         """Write from now on for the driver of a generation."""
 
-    @abstractmethod
     def tidy(self) -> None:
         """Put in order what the feed has written; between two batches, after a committed one."""
 
-    @abstractmethod
     def close(self) -> None:
         """Let go of what looking has opened; what is known stays known."""
 
@@ -117,16 +116,16 @@ class Feed(Protocol):
     def pieces(self, start: Any, end: Any) -> Sequence[Piece]:
         """What lies between two places."""
 
-    @abstractmethod
     def progress(self, position: Any) -> float | None:
         """Event time (microseconds) below which nothing follows `position`; None: unknown."""
+        return None
 
-    @abstractmethod
     def behind(self, position: Any) -> tuple[dict[int, int], int] | None:
         """Partition -> how many messages wait behind a place; None: it has no partitions.
 
         And after how many microseconds without a message a partition is idle.
         """
+        return None
 
 
 class CountedFeed(Feed):
@@ -164,10 +163,6 @@ class CountedFeed(Feed):
     @override
     def pieces(self, start: int, end: int) -> Sequence[Piece]:
         return self.row_groups(start, end)
-
-    @override
-    def behind(self, position: int) -> None:
-        return None
 
 
 class FolderFeed(CountedFeed):
@@ -304,22 +299,6 @@ class RecordedFeed(CountedFeed):
     @override
     def discover(self, *, wait: bool = False) -> None:
         """Nothing is ever new."""
-
-    @override
-    def check(self) -> None:
-        """Nothing is ever new."""
-
-    @override
-    def take_over(self, generation: int) -> None:
-        """Nothing is ever written."""
-
-    @override
-    def tidy(self) -> None:
-        """Nothing is ever written."""
-
-    @override
-    def close(self) -> None:
-        """Nothing is open."""
 
     @override
     def end(self) -> int:

@@ -238,10 +238,6 @@ class KafkaFeed(Feed):
         return dict(start)
 
     @override
-    def tidy(self) -> None:
-        """Nothing is ever written."""
-
-    @override
     def close(self) -> None:
         """Let go of the client."""
         self._admin = None
@@ -337,12 +333,6 @@ class KafkaFeed(Feed):
         place = self._full(position)
         waiting = {number: max(to - place[number], 0) for number, to in self.end().items()}
         return waiting, self._topic.idle_us
-
-    @override
-    def progress(self, position: Offsets) -> float | None:
-        """Unknown: a topic never ends, and its messages may come in any order."""
-        return None
-
 
 def lost(topic: str, partition: int, first: int, begin: int) -> JoinEngineError:
     """The error of messages that are gone before they were read."""

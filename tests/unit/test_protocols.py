@@ -13,17 +13,20 @@ import pytest
 
 import joinengine
 from joinengine.layouts.layout import LayoutChoice
+from joinengine.results.sinks import Sink
+from joinengine.sources.feeds import Feed
 
 ROOT = Path(joinengine.__file__).parent
 
 
 @pytest.fixture(scope="module")
 def heirs():
-    """The classes of the package that inherit a protocol and are none."""
+    """The classes of the package that inherit a protocol or a base, and are none."""
     for path in ROOT.rglob("*.py"):
         if "import override\n" in path.read_text():
             importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))
-    return [one for one in below(Protocol) if not is_protocol(one) and is_served(one)]
+    heirs = [one for base in (Protocol, Sink, Feed) for one in below(base)]
+    return [one for one in heirs if not is_protocol(one) and is_served(one)]
 
 
 def below(kind):
@@ -82,6 +85,7 @@ def functions_of(kind):
 #: Members that say that there is nothing, or what a class is called, unless it says otherwise.
 OPTIONAL = {
     *("Layout.base_function", "Layout.copied", "Layout.listing", "Layout.wanted"),
+    *("Layout.place", "Layout.copies"),
     "Shelf.reduced",
     *("Operator.is_changelog", "Operator.kind", "Operator.until_us"),
     *("Query.conclude", "Query.part"),
