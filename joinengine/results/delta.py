@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -25,8 +25,14 @@ from joinengine.results.delta_actions import add_action, footer, statistics
 from joinengine.results.folders import check_partitions
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import check_columns, reason_of
-from joinengine.results.table_sinks import TableTarget, check_same, shown
-from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut
+from joinengine.results.table_sinks import (
+    TableTarget,
+    check_same,
+    null_refused,
+    outcome_unknown,
+    shown,
+)
+from joinengine.results.token_sinks import NOTHING, ShutOut
 from joinengine.world.buckets import is_plain, is_url
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import Storage
@@ -60,6 +66,8 @@ class DeltaTarget(TableTarget):
 
     `schema`: of the results. `partition_by`: the columns of a table that is made.
     """
+
+    kind: ClassVar[str] = "delta"
 
     world: World
     place: str
@@ -129,7 +137,9 @@ class DeltaTarget(TableTarget):
         actions = list[Any]()
         for name, stored in shown(self, batches):
             facts = statistics(footer(self.files, name, stored.size_bytes), self.schema)
-            _check_required(self.name, required, facts)
+            for column in required:
+                if facts["nullCount"].get(column, 0):
+                    raise null_refused(self, column)
             actions.append(add_action(name, stored, facts, self.schema, self.world.now_s()))
         told_by = {"joinengineQuery": self.query, "joinengineBatch": str(newest)}
         transaction = delta.Transaction(app_id=self.query, version=newest)
@@ -151,10 +161,7 @@ class DeltaTarget(TableTarget):
                 f"({reason_of(error)}); nothing is lost: start the query again"
             ) from None
         except Exception as error:
-            raise OutcomeUnknown(
-                f"delta: {self.name} did not take batch {newest} ({reason_of(error)}); nothing is "
-                "lost: mend the cause, and start the query again"
-            ) from error
+            raise outcome_unknown(self, newest, reason_of(error)) from error
 
     @override
     def close(self) -> None:
@@ -270,16 +277,6 @@ def _check_features(place: str, table: Any) -> None:
 
 def _made(metadata: Mapping[str, Any]) -> list[str]:
     return [key for key in metadata if key.startswith(_MADE)]
-
-
-def _check_required(name: str, required: Sequence[str], facts: Mapping[str, Any]) -> None:
-    """Refuse NULL in a column that must have values."""
-    for column in required:
-        if facts["nullCount"].get(column, 0):
-            raise JoinEngineError(
-                f"column {column} of table {name} is NOT NULL, and a result has NULL there; allow "
-                "NULL in the table, and start the query again: nothing is lost"
-            )
 
 
 def _options(place: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.errors import InvalidRequest
 from joinengine.results.delta import DeltaTarget, library, loaded
 from joinengine.results.netting import (
     DELETE,
@@ -34,7 +34,7 @@ from joinengine.results.netting import (
 )
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import reason_of
-from joinengine.results.table_sinks import changes_of
+from joinengine.results.table_sinks import changes_of, key_conflict
 
 
 @dataclass
@@ -55,9 +55,7 @@ class DeltaMergeTarget(DeltaTarget):
             changes = self._as_kept(changes_of(self, batches))
             net = net_by_key(changes, self.keys, self._rows, shown=self.shown)
         except KeyConflict as error:
-            raise JoinEngineError(
-                f"delta: {self.name} does not take batch {newest}: {error}; nothing of it is there"
-            ) from None
+            raise key_conflict(self, newest, error) from None
         if net.num_rows:
             self._merge(net, newest)
 

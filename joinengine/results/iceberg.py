@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -26,9 +26,15 @@ from joinengine.results.folders import IDENTITY, NOTHING, label
 from joinengine.results.iceberg_catalog import Catalog, errors
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import check_columns
-from joinengine.results.table_sinks import TableTarget, check_same, shown
+from joinengine.results.table_sinks import (
+    TableTarget,
+    check_same,
+    null_refused,
+    outcome_unknown,
+    shown,
+)
 from joinengine.results.token_sinks import NOTHING as NO_BATCH
-from joinengine.results.token_sinks import OutcomeUnknown, ShutOut
+from joinengine.results.token_sinks import ShutOut
 from joinengine.world.buckets import SCHEMES, is_url
 from joinengine.world.storage import Storage, StoredFile
 from joinengine.world.world import World
@@ -64,6 +70,8 @@ class PartitionColumn(NamedTuple):
 @dataclass
 class IcebergTarget(TableTarget):
     """The table named `table` in a catalogue. `schema`: of the results."""
+
+    kind: ClassVar[str] = "iceberg"
 
     world: World
     catalog: Catalog
@@ -195,11 +203,7 @@ class IcebergTarget(TableTarget):
         except (JoinEngineError, errors().CommitFailedException):
             raise
         except Exception as error:
-            raise OutcomeUnknown(
-                f"iceberg: {self.name} did not take batch {newest} "
-                f"({self.catalog.reason(error)}); nothing is lost: mend the cause, and start "
-                "the query again"
-            ) from error
+            raise outcome_unknown(self, newest, self.catalog.reason(error)) from error
 
     def _data_file(self, table: Any, metadata: Any, name: str, stored: StoredFile) -> Any:
         """What the table notes of a file: its partition, its size and its statistics."""
@@ -219,7 +223,9 @@ class IcebergTarget(TableTarget):
                 f"written for batch {stored.name}, or a value cannot name one; give the table its "
                 "former partitioning, and start the query again: nothing is lost"
             )
-        _check_required(self.name, table.schema(), file)
+        for column in table.schema().fields:
+            if column.required and (file.null_value_counts or {}).get(column.field_id, 0):
+                raise null_refused(self, column.name)
         file[_PARTITION] = type(file.partition)(*values)
         return file
 
@@ -366,13 +372,3 @@ def measuring(metadata: Any, *, times: bool = True) -> Any:
             "schemas": [type(schema)(*fields, schema_id=schema.schema_id)],
         }
     )
-
-
-def _check_required(name: str, schema: Any, measured: Any) -> None:
-    """Refuse NULL in a column that must have values."""
-    for column in schema.fields:
-        if column.required and (measured.null_value_counts or {}).get(column.field_id, 0):
-            raise JoinEngineError(
-                f"column {column.name} of table {name} is NOT NULL, and a result has NULL there; "
-                "allow NULL in the table, and start the query again: nothing is lost"
-            )

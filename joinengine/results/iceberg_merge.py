@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from joinengine.model.errors import JoinEngineError
 from joinengine.results.iceberg import IcebergTarget
 from joinengine.results.iceberg_catalog import errors
 from joinengine.results.netting import (
@@ -35,7 +34,7 @@ from joinengine.results.netting import (
 )
 from joinengine.results.showings import Held
 from joinengine.results.staging import Cutting, staged_files
-from joinengine.results.table_sinks import changes_of, shown, staging_of
+from joinengine.results.table_sinks import changes_of, key_conflict, shown, staging_of
 from joinengine.results.token_sinks import ShutOut
 from joinengine.world.storage import StoredFile
 
@@ -67,10 +66,7 @@ class IcebergMergeTarget(IcebergTarget):
                 if net.num_rows:
                     self._merge(net, newest)
         except KeyConflict as error:
-            raise JoinEngineError(
-                f"iceberg: {self.name} does not take batch {newest}: {error}; nothing of it is "
-                "there"
-            ) from None
+            raise key_conflict(self, newest, error) from None
 
     def _rows(self, near: Bounds) -> pa.Table:
         """The rows of the table within bounds."""

@@ -16,6 +16,7 @@ import json
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +29,7 @@ from joinengine.results.showings import Held, still_held
 from joinengine.results.sinks import STAGING, show
 from joinengine.results.staging import visible_name
 from joinengine.results.targets import SinkTarget, ToParquet
-from joinengine.results.token_sinks import Target, TokenSink
+from joinengine.results.token_sinks import OutcomeUnknown, Target, TokenSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, verify
 
@@ -37,8 +38,12 @@ NOTE = "table.json"
 
 
 class TableTarget(Target):
-    """A table to which one query adds files. `query`: its id; `schema`: of its results."""
+    """A table to which one query adds files.
 
+    `kind`: the format, as users name it. `query`: its id; `schema`: of its results.
+    """
+
+    kind: ClassVar[str]
     query: str
     schema: pa.Schema
 
@@ -222,6 +227,30 @@ def check_same(name: str, before: str | None, now: str | None) -> None:
             f"table {name} was dropped or made anew while the query delivered to it; what it had "
             "is not delivered again. Restore the table, or start with a new checkpointLocation"
         )
+
+
+def outcome_unknown(target: TableTarget, batch: int, reason: str) -> OutcomeUnknown:
+    """The error of a commit of which nobody knows whether it has happened."""
+    return OutcomeUnknown(
+        f"{target.kind}: {target.name} did not take batch {batch} ({reason}); nothing is lost: "
+        "mend the cause, and start the query again"
+    )
+
+
+def key_conflict(target: TableTarget, batch: int, reason: JoinEngineError) -> JoinEngineError:
+    """The error of changes that a table by key cannot take."""
+    return JoinEngineError(
+        f"{target.kind}: {target.name} does not take batch {batch}: {reason}; nothing of it is "
+        "there"
+    )
+
+
+def null_refused(target: TableTarget, column: str) -> JoinEngineError:
+    """The error of NULL in a column that must have values."""
+    return JoinEngineError(
+        f"column {column} of table {target.name} is NOT NULL, and a result has NULL there; allow "
+        "NULL in the table, and start the query again: nothing is lost"
+    )
 
 
 def _noted(checkpoint: Checkpoint) -> tuple[str, str] | None:

@@ -334,6 +334,7 @@ class KafkaFeed(Feed):
         waiting = {number: max(to - place[number], 0) for number, to in self.end().items()}
         return waiting, self._topic.idle_us
 
+
 def lost(topic: str, partition: int, first: int, begin: int) -> JoinEngineError:
     """The error of messages that are gone before they were read."""
     return DataLost(
