@@ -76,8 +76,8 @@ class Catalog:
             ) from None
         except ValueError as error:
             raise InvalidRequest(
-                f"iceberg: {self} is not configured ({self.reason(error)}); give "
-                ".option('catalog.uri', ..), or configure it in .pyiceberg.yaml"
+                f"iceberg: {self} is not configured ({self.reason(error)}); give the option "
+                "catalog.uri, or configure it in .pyiceberg.yaml"
             ) from None
         except Exception as error:
             raise InvalidRequest(
@@ -87,7 +87,7 @@ class Catalog:
 
     def reason(self, error: BaseException) -> str:
         """The first line of an error, without the secrets among the properties."""
-        text = _USER.sub("//..@", reason_of(error))
+        text = _USER.sub("//..@", reason_of(error)).replace("using --uri, the", "it in the")
         for name, value in self.properties.items():
             if name not in _OPEN and len(value) > 3:
                 text = text.replace(value, "..")

@@ -153,6 +153,17 @@ def test_results_go_to_a_topic(joinengine, broker, own, tmp_path):
     ("options", "sentence"),
     [
         (("--sink", "excel:x"), "--sink: expected parquet:FOLDER"),
+        (("--sink", "parquet:/proc/no"), "--sink: /proc/no cannot be created"),
+        (("--sink", "delta:d", "--sink-option", "zip=x"), "delta: option 'zip' is unknown"),
+        (
+            ("--sink", "parquet:d", "--sink-option", "targetfilesize=x"),
+            "targetFileSize: expected a number of bytes or a size",
+        ),
+        (("--sink", "iceberg:a.b"), "URI missing, please provide it in the config or environment"),
+        (
+            ("--sink", "iceberg:a.b", "--sink-option", "catalog.uri=sqlite:////proc/no/c.db"),
+            "iceberg: the catalogue 'default' does not answer",
+        ),
         (("--sink", "delta:x", "--out", "y"), "--out and --sink both take the results"),
         (("--sink-option", "compression=zstd"), "--sink-option applies to --sink"),
         (("--sink", "kafka:t"), "--sink: kafka:t needs the brokers; give --servers"),

@@ -48,6 +48,9 @@ def started(master: str) -> Iterator[Any]:
         ) from None
     try:
         yield spark
+    except InvalidRequest:  # the sentence says all
+        log.unlink(missing_ok=True)
+        raise
     except Exception:
         console.say(f"log of Spark: {log}")
         raise

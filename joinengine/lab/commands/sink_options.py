@@ -51,12 +51,15 @@ def sink_options(command: Command, default: str | None = None) -> Command:
 def sink_of(settings: dict[str, Any]) -> Any:
     """The sink that is asked for, a SinkPlace; None: none is.
 
-    Raises InvalidRequest for a sink or an option that is none.
+    Raises InvalidRequest for a sink or an option that is none, and a place that cannot be written.
     """
-    from joinengine.lab.queries.sink_places import SinkPlace  # noqa: PLC0415
+    from joinengine.api.options import named  # noqa: PLC0415
+    from joinengine.lab.queries.sink_places import SinkPlace, check_sink  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
-    options = dict(pairs("--sink-option", settings["sink_options"], "NAME=VALUE"))
+    options = dict[str, str]()
+    for name, value in pairs("--sink-option", settings["sink_options"], "NAME=VALUE"):
+        options |= named(name, value)
     if taken := next((name for name in options if name in _ELSEWHERE), None):
         raise click.UsageError(f"--sink-option: {taken} is {_ELSEWHERE[taken]}; give it there")
     if settings["sink"] is None:
@@ -80,7 +83,9 @@ def sink_of(settings: dict[str, Any]) -> Any:
             )
         options[servers] = cluster.servers
         options |= {f"kafka.{name}": value for name, value in cluster.options.items()} | options
-    return SinkPlace(kind, options)
+    sink = SinkPlace(kind, options)
+    check_sink(sink)
+    return sink
 
 
 def check_kept(settings: dict[str, Any], checkpoint: Path | None) -> None:

@@ -8,16 +8,21 @@ same checkpoint alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from joinengine.api import options as given
 from joinengine.api.lake_sinks import catalog_of
+from joinengine.api.option_table import OPTIONS
 from joinengine.lab.queries.folder_side import FolderSide
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import CHANGE
 from joinengine.results import delta
 from joinengine.sources.sourcefiles import exists, find
+from joinengine.spark.query.query_folders import check_folder
+from joinengine.world.buckets import is_url
 
 
 class SinkPlace(NamedTuple):
@@ -30,6 +35,21 @@ class SinkPlace(NamedTuple):
     def place(self) -> str | None:
         """The folder or table that holds the results; None: they are passed on or dropped."""
         return self.options.get("table" if self.format == "iceberg" else "path")
+
+
+def check_sink(sink: SinkPlace) -> None:
+    """Raise InvalidRequest for what the start of a query would refuse, without a session of Spark.
+
+    That is an option that the sink does not take or a value that is none, a folder that cannot be
+    made, and a catalogue that does not answer.
+    """
+    given.check_names(sink.format, sink.options)
+    for name in sink.options.keys() & OPTIONS.keys():
+        given.value_of(sink.options, name)
+    if sink.format == "iceberg":
+        catalog_of(sink.options).checked(str(sink.place))
+    elif sink.place is not None and not is_url(sink.place):
+        check_folder(Path(sink.place), "--sink")
 
 
 def check_comparable(sink: SinkPlace, *, continues: bool) -> None:
