@@ -302,6 +302,8 @@ def selected_columns(
     none. Refuses columns that are not there, and two columns of one name.
     """
     named = select if isinstance(select, Mapping) else {n: n for n in _names(select)}
+    if not named:
+        raise InvalidRequest("select: no column is named; name at least one")
     equal = equality(on)
     merged = {
         left.lower(): (left, right) for left, right in zip(equal.left, equal.right, strict=True)

@@ -221,6 +221,9 @@ BUILT = {
     "select: 5 .* is not a column name": lambda: SIDES[0].select(5),
     "select: no column is named; name at least one": lambda: SIDES[0].select([]),
     r"select: no column is named; name at least one(?#2)": SIDES[0].select,
+    r"select: no column is named; name at least one(?#3)": lambda: StreamJoin(
+        *SIDES, on=theta("a < b"), select=[], instances=2
+    ),
     "select: column '' does not exist": lambda: SIDES[0].select(""),
     "Stream.where: '': the expression is empty": lambda: SIDES[0].where(""),
     "select: column 'x' does not exist": lambda: SIDES[0].select("a", "x"),
