@@ -179,7 +179,9 @@ class JoinWriter:
         return replace(self, when=given.trigger_of(trigger))
 
     def outputMode(self, outputMode: str) -> JoinWriter:
-        """Accept `append`, the only output mode: joinengine never takes results back.
+        """Accept `append`, the only output mode: a result that was shown stays.
+
+        With `changes=`, a further result of -1 takes one back (docs/joins.md).
 
         Raises InvalidRequest for any other mode.
         """

@@ -60,9 +60,9 @@ def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> M
 def resume(
     query: QuerySpec, manifest: Manifest, choices: Sequence[LayoutChoice], *, lazy: bool
 ) -> tuple[Manifest, tuple[Reason | None, ...]]:
-    """The manifest of a checkpoint with the layouts that this start of the query asks for, and why.
+    """The manifest of a checkpoint with the layouts that this start of the query asks for.
 
-    `reasons` as in Next.
+    And for each operator why its layout is another one; None: it is the same.
     """
     resumed = [
         relayout.as_asked(

@@ -82,7 +82,7 @@ class Checkpoint:
 
     @property
     def results(self) -> Storage:
-        """Results on their way to a sink that takes DataFrames."""
+        """Results on their way to a sink that takes whole batches, or messages."""
         return self.storage.at("results")
 
     @property

@@ -3,8 +3,8 @@
 Why: whoever can choose the clock, the nonces and the storage can pause a driver at any step, lose
 a write, or run a whole query in memory, and gets the same run again from the same seed. So no
 module of the rooms that are for the way of a tuple reads a clock, draws a random name or opens a
-file by itself (tests/unit/test_imports.py). Exceptions are the user's own source
-files (joinengine.sources.feeds, joinengine.sources.listing).
+file by itself (tests/unit/test_imports.py). Exceptions are those that look for the user's own
+source files and read them (joinengine.sources: listing, notices, sourcefiles).
 """
 
 from __future__ import annotations
