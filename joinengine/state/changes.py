@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from joinengine.layouts import Chosen
@@ -32,8 +33,8 @@ from joinengine.state.plain_states import (
     files_to_json,
     held_from_json,
     held_to_json,
-    pending_from_json,
-    pending_to_json,
+    layouts_from_json,
+    layouts_to_json,
     runs_of,
 )
 
@@ -51,7 +52,9 @@ def change(before: OperatorState, after: OperatorState) -> dict[str, Any]:
         entries = _entries(had.on(shelf), runs)
         shelves[shelf] = {"gone": entries.gone, "runs": names.rows(entries.new.values())}
     return {
-        "layouts": _layouts_change(before.layouts, after.layouts),
+        "layouts": layouts_to_json(
+            after.layouts, partial(_chosen_change, _by_part(before.layouts))
+        ),
         "clock": clock_to_json(after.clock),
         "run_columns": RUN_COLUMNS,
         "shelves": shelves,
@@ -75,7 +78,9 @@ def changed(before: OperatorState, plain: Mapping[str, Any]) -> OperatorState:
 
     runs = {shelf: on(shelf, entries) for shelf, entries in plain["shelves"].items()}
     return OperatorState(
-        layouts=_layouts_changed(before.layouts, plain["layouts"]),
+        layouts=layouts_from_json(
+            plain["layouts"], partial(_chosen_changed, _by_part(before.layouts))
+        ),
         clock=clock_from_json(plain["clock"]),
         shelves=Shelves(runs, _updated(had.files, files["gone"], new)),
         watchers=plain["watchers"],
@@ -149,37 +154,6 @@ def _known_names(before: Shelves, new: Iterable[str]) -> list[str]:
 
 
 # Layouts: mostly one of those before, or one with another routing table
-
-
-def _layouts_change(before: Layouts, after: Layouts) -> dict[str, Any]:
-    parts, pending = _by_part(before), after.pending
-    pending_change = None
-    if pending is not None and not isinstance(pending, Refill):
-        pending_change = _chosen_change(parts, pending.before)
-    return {
-        "newest": _chosen_change(parts, after.newest),
-        "asked": _chosen_change(parts, after.asked),
-        "version": after.version,
-        "older": [[v, _chosen_change(parts, chosen)] for v, chosen in sorted(after.older.items())],
-        "sized_at": after.sized_at,
-        "pending": pending_to_json(pending, pending_change),
-        "history": files_to_json(after.history),
-    }
-
-
-def _layouts_changed(before: Layouts, plain: Mapping[str, Any]) -> Layouts:
-    parts, pending_change = _by_part(before), (plain["pending"] or {}).get("before")
-    return Layouts(
-        newest=_chosen_changed(parts, plain["newest"]),
-        asked=_chosen_changed(parts, plain["asked"]),
-        version=plain["version"],
-        older={version: _chosen_changed(parts, change) for version, change in plain["older"]},
-        sized_at=plain["sized_at"],
-        pending=pending_from_json(
-            plain["pending"], pending_change and _chosen_changed(parts, pending_change)
-        ),
-        history=files_from_json(plain["history"]),
-    )
 
 
 def _by_part(layouts: Layouts) -> dict[str, Chosen]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -92,7 +92,7 @@ def state_to_json(state: OperatorState) -> dict[str, Any]:
     names = Names(state.shelves.files)
     shelves = {shelf: names.rows(runs.values()) for shelf, runs in state.shelves.runs.items()}
     return {
-        "layouts": _layouts_to_json(state.layouts),
+        "layouts": layouts_to_json(state.layouts, Chosen.to_json),
         "clock": clock_to_json(state.clock),
         "run_columns": RUN_COLUMNS,
         "shelves": shelves,
@@ -110,7 +110,7 @@ def state_from_json(plain: dict[str, Any]) -> OperatorState:
     columns, names = plain["run_columns"], [*files, *plain.get("other_names", ())]
     runs = {shelf: runs_of(columns, rows, names) for shelf, rows in plain["shelves"].items()}
     return OperatorState(
-        layouts=_layouts_from_json(plain["layouts"]),
+        layouts=layouts_from_json(plain["layouts"], Chosen.from_json),
         clock=clock_from_json(plain["clock"]),
         shelves=Shelves(runs, files),
         watchers=plain["watchers"],
@@ -130,36 +130,37 @@ def costs_from_json(plain: Mapping[str, Any]) -> Costs:
     return Costs(tuple(scales), batches, result_bytes)
 
 
-def _layouts_to_json(layouts: Layouts) -> dict[str, Any]:
-    pending = layouts.pending
-    before = None
+def layouts_to_json(layouts: Layouts, write: Callable[[Chosen], Any]) -> dict[str, Any]:
+    """The layouts of a state; `write`: each of them as plain values."""
+    pending, before = layouts.pending, None
     if pending is not None and not isinstance(pending, Refill):
-        before = pending.before.to_json()
+        before = write(pending.before)
     return {
-        "newest": layouts.newest.to_json(),
-        "asked": layouts.asked.to_json(),
+        "newest": write(layouts.newest),
+        "asked": write(layouts.asked),
         "version": layouts.version,
-        "older": [[version, chosen.to_json()] for version, chosen in sorted(layouts.older.items())],
+        "older": [[version, write(chosen)] for version, chosen in sorted(layouts.older.items())],
         "sized_at": layouts.sized_at,
-        "pending": pending_to_json(pending, before),
+        "pending": _pending_to_json(pending, before),
         "history": files_to_json(layouts.history),
     }
 
 
-def _layouts_from_json(plain: dict[str, Any]) -> Layouts:
+def layouts_from_json(plain: Mapping[str, Any], read: Callable[[Any], Chosen]) -> Layouts:
+    """The inverse of `layouts_to_json`; `read`: the inverse of `write`."""
     before = (plain["pending"] or {}).get("before")
     return Layouts(
-        newest=Chosen.from_json(plain["newest"]),
-        asked=Chosen.from_json(plain["asked"]),
+        newest=read(plain["newest"]),
+        asked=read(plain["asked"]),
         version=plain["version"],
-        older={version: Chosen.from_json(chosen) for version, chosen in plain["older"]},
+        older={version: read(chosen) for version, chosen in plain["older"]},
         sized_at=plain["sized_at"],
-        pending=pending_from_json(plain["pending"], before and Chosen.from_json(before)),
+        pending=_pending_from_json(plain["pending"], before and read(before)),
         history=files_from_json(plain["history"]),
     )
 
 
-def pending_to_json(
+def _pending_to_json(
     pending: Move | Rehome | Refill | None, before: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """A pending change of homes; `before`: the layout before it as plain values."""
@@ -181,10 +182,10 @@ def pending_to_json(
             }
 
 
-def pending_from_json(
+def _pending_from_json(
     plain: dict[str, Any] | None, before: Chosen | None
 ) -> Move | Rehome | Refill | None:
-    """The inverse of `pending_to_json`; `before`: the layout before it, if there is one."""
+    """The inverse of `_pending_to_json`; `before`: the layout before it, if there is one."""
     if plain is None:
         return None
     if plain["kind"] == "refill":
