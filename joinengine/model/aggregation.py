@@ -55,6 +55,10 @@ class AggregateFunction(StrEnum):
     HISTOGRAM = "histogram"
 
 
+#: How columns begin that count +inf, -inf and NaN among the values of a sum.
+ENDLESS_VALUES = ("i", "j", "u")
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """One output column: `function` of an expression.
@@ -77,6 +81,16 @@ class Aggregate:
         """Whether partial results also say how many values a sum is of."""
         is_sum = self.function is AggregateFunction.SUM
         return self.function is AggregateFunction.MEAN or (is_sum and bool(self.weight))
+
+    @property
+    def counts_endless(self) -> bool:
+        """Whether partial results count infinities and NaN apart: no sum lets them go again."""
+        return bool(self.weight) and self.sums == "DOUBLE"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """How the columns of a partial sum or count begin: the sum, how many, what is endless."""
+        return ("p", *"n" * self.counts_values, *ENDLESS_VALUES * self.counts_endless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +388,7 @@ def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, Aggregate
             case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.HISTOGRAM:
                 fields.append((f"p{number}", aggregate.function))
             case AggregateFunction.COUNT | AggregateFunction.SUM | AggregateFunction.MEAN:
-                names = (f"p{number}", f"n{number}") if aggregate.counts_values else (f"p{number}",)
-                fields += [(name, AggregateFunction.SUM) for name in names]
+                fields += [(f"{part}{number}", AggregateFunction.SUM) for part in aggregate.parts]
     return fields
 
 

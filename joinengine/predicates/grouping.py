@@ -25,6 +25,7 @@ import pyarrow as pa
 from joinengine.kernels.binning import LEAST_BINS
 from joinengine.model.aggregation import (
     BEGINNING,
+    ENDLESS_VALUES,
     PANE,
     Aggregate,
     AggregateFunction,
@@ -42,6 +43,11 @@ from joinengine.predicates.dialect import Translation, arguments_of, evaluated_t
 from joinengine.predicates.engine import over, reason_of
 from joinengine.predicates.histograms import BINS_TYPE, gathered, with_bins
 
+#: What a column of partial results counts -> SQL.
+_ENDLESS = {
+    part: f"'{value}'::double"
+    for part, value in zip(ENDLESS_VALUES, ("inf", "-inf", "nan"), strict=True)
+}
 #: SQL's names; avg is mean.
 FUNCTIONS = {function.value: function for function in AggregateFunction}
 FUNCTIONS |= {"count_star": AggregateFunction.COUNT, "avg": AggregateFunction.MEAN}
@@ -168,8 +174,7 @@ def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
         if aggregate.sums:
             kind = pa.float64() if aggregate.sums == "DOUBLE" else _decimal(aggregate.sums)
         fields.append(pa.field(f"p{number}", kind))
-        if aggregate.counts_values:
-            fields.append(pa.field(f"n{number}", pa.int64()))
+        fields += [pa.field(f"{part}{number}", pa.int64()) for part in aggregate.parts[1:]]
     return pa.schema([*groups, *fields])
 
 
@@ -198,6 +203,8 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
         sums.append(f"{_first_added(aggregate)} as p{number}")
         if aggregate.counts_values:
             sums.append(f"{_number_of_values(aggregate)} as n{number}")
+        if aggregate.counts_endless:
+            sums += [f"{_number_of(aggregate, part)} as {part}{number}" for part in ENDLESS_VALUES]
     selected = ", ".join([*grouping.places, *edges, *sums])
     sql = f"select {selected} from parts group by {', '.join(keys)}"
     return with_bins(grouping, query_parts(sql, pa.table(columns), grouping.zone), "p")
@@ -215,7 +222,10 @@ def _first_added(aggregate: Aggregate) -> str:
     if aggregate.weight:
         wide = {"DOUBLE": "double", "DECIMAL(38,0)": "hugeint"}.get(aggregate.sums)
         value = f"({value})" if wide is None else f"cast({value} as {wide})"
-        value = f"{value} * {aggregate.weight}"
+        whole = f"{value} * {aggregate.weight}"
+        if aggregate.counts_endless:
+            whole = f"case when isfinite({value}) then {whole} when {value} is not null then 0 end"
+        value = whole
     return f"cast(sum({value}) as {aggregate.sums})"
 
 
@@ -225,6 +235,12 @@ def _number_of_values(aggregate: Aggregate) -> str:
         return f"count({'*' if aggregate.sql is None else aggregate.sql})"
     known = "" if aggregate.sql is None else f" filter (({aggregate.sql}) is not null)"
     return f"cast(coalesce(sum({aggregate.weight}){known}, 0) as bigint)"
+
+
+def _number_of(aggregate: Aggregate, part: str) -> str:
+    """SQL of how many tuples have the value that no sum lets go again."""
+    same = f"cast({aggregate.sql} as double) = {_ENDLESS[part]}"
+    return f"cast(coalesce(sum({aggregate.weight}) filter ({same}), 0) as bigint)"
 
 
 def evaluated_columns(grouping: Grouping, tuples: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -302,6 +318,13 @@ def finish(
     how = dict(partial_fields(grouping.aggregates))
     for number, aggregate in enumerate(grouping.shown):
         added = _added(grouping, f"p{number}", how[f"p{number}"])
+        if aggregate.counts_endless:
+            plus, minus, none = (f"sum({part}{number}) <> 0" for part in ENDLESS_VALUES)
+            added = (
+                f"case when {none} or ({plus} and {minus}) then {_ENDLESS['u']} "
+                f"when {plus} then {_ENDLESS['i']} when {minus} then {_ENDLESS['j']} "
+                f"else {added} end"
+            )
         if aggregate.function is AggregateFunction.MEAN:
             added = f"cast({added} as double) / sum(n{number})"
         elif aggregate.kind == pa.int64() and aggregate.function in _WHOLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import defaultdict
 
@@ -50,10 +51,10 @@ def grouped(pairs, size):
     return rows
 
 
-def aggregated(layout, size="90 us", **told):
+def aggregated(layout, size="90 us", aggregates=AGGREGATES, **told):
     join = joined(within=within("lt", "rt", lower="0 us", upper="50 us", delay="1 s"), **told)
     window = windows("lt", size, delay="1 s")
-    given = {"by": "lk", "aggregates": AGGREGATES, "layout": layout, "instances": 3}
+    given = {"by": "lk", "aggregates": aggregates, "layout": layout, "instances": 3}
     return StreamAggregate(join, window=window, **given)
 
 
@@ -67,6 +68,39 @@ def test_a_group_of_which_nothing_is_left_is_none():
         query.finish(len(batches))
         found = {row[:-2] for row in query.output()}
         assert found == {(2, 1, 0, None, None, None, None), (3, 2, 2, 2, 1.0, 2, 2.0)}
+
+
+#: The value 1 is infinite, 2 is -inf, 3 is no number, and others are 2.0.
+ENDLESS = (
+    "case lv when 1 then exp(1000.0) when 2 then -exp(1000.0) "
+    "when 3 then exp(1000.0) - exp(1000.0) else cast(2 as double) end"
+)
+
+
+@pytest.mark.parametrize("layout", ["pkg", "hash"])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([(9, 1), (1, 1), (1, -1)], 2.0),
+        ([(9, 1), (2, 1), (3, 1), (3, -1), (2, -1)], 2.0),
+        ([(9, 1), (1, 2), (1, -1), (2, 1), (2, -1)], math.inf),
+        ([(9, 1), (2, 1)], -math.inf),
+        ([(1, 1), (2, 1)], math.nan),
+        ([(9, 1), (3, 1), (1, 1), (1, -1)], math.nan),
+    ],
+)
+def test_what_is_endless_goes_again(layout, values, expected):
+    """Infinities and NaN are counted, since no sum lets them go."""
+    batches = [([(1, value, 1, change)], []) for value, change in values]
+    batches[0] = (batches[0][0], [(1, 9, 2, 1)])
+    aggregates = {"s": f"sum({ENDLESS})", "m": f"avg({ENDLESS})"}
+    with tempfile.TemporaryDirectory() as folder:
+        query = AddedUp(folder, aggregated(layout, aggregates=aggregates), layout)
+        feed(query, batches, ())
+        query.finish(len(batches))
+        ((_, total, mean, *_),) = query.output()
+    count = sum(change for _, change in values)
+    assert repr((total, mean)) == repr((expected, expected / count))
 
 
 @pytest.mark.parametrize("layout", ["pkg", "hash", "shuffle"])
