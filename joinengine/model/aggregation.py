@@ -32,13 +32,7 @@ from joinengine.model.lateness import (
     time_columns,
 )
 from joinengine.model.query import WINDOW_END, WINDOW_START
-from joinengine.model.windows import (
-    INT_MAX,
-    INT_MIN,
-    Times,
-    plus_held,
-    window_numbers,
-)
+from joinengine.model.windows import INT_MAX, INT_MIN, Times, plus_held, window_numbers
 
 #: The columns of partial results with the end of a row's pane, and, of a session's, its beginning.
 PANE, BEGINNING = "__pane", "__beginning"

@@ -6,21 +6,25 @@ Cost in a store: one request for a thousand names, and one for each range of byt
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from joinengine.model.errors import JoinEngineError
 from joinengine.world import buckets
 from joinengine.world.buckets import is_url
 from joinengine.world.remote import RemoteStorage
 
 #: So many names are read at a time.
 _AT_ONCE = 1024
+#: A name has gone, or is a link that leads nowhere.
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 #: Is told of a folder.
 Entered = Callable[[str], None]
 
@@ -69,20 +73,30 @@ def found_below(
                 yield file
 
 
-def paths_below(folder: str, entered: Entered = _nothing) -> Iterator[list[str]]:
+def paths_below(
+    folder: str, entered: Entered = _nothing, root: str | None = None
+) -> Iterator[list[str]]:
     """The paths of the Parquet files below a folder (or the file that it is), some at a time.
 
     They are those among so many names, and may be none. Hidden ones are left out. `entered` is told
-    each folder before the names in it are read.
+    each folder before the names in it are read. `root`: the place that the folder lies in; None:
+    it is the place. A link leads into a folder elsewhere; one into the place, or around it, is
+    left out, since what is there is found without it. Raises JoinEngineError for a folder that may
+    not be read.
     """
     if os.path.isfile(folder):
         yield [folder]
         return
-    folders, some, read = [folder], list[str](), 0
+    root = root or folder
+    tops: tuple[str, ...] | None = (os.path.realpath(root),)
+    for path in _between(root, folder):
+        if tops is not None and os.path.islink(path):
+            tops = _led_to(path, tops)
+    folders, some, read = [] if tops is None else [(folder, tops)], list[str](), 0
     while folders:
-        current = folders.pop()
+        current, tops = folders.pop()
         entered(current)
-        with suppress(OSError), os.scandir(current) as entries:
+        with _reading(current), os.scandir(current) as entries:
             for entry in entries:
                 read += 1
                 if read % _AT_ONCE == 0:
@@ -90,12 +104,61 @@ def paths_below(folder: str, entered: Entered = _nothing) -> Iterator[list[str]]
                     some = []
                 if entry.name[0] in "._":
                     continue
-                if entry.is_dir():
+                if _is_folder(entry):
                     if not entry.is_symlink():
-                        folders.append(entry.path)
+                        folders.append((entry.path, tops))
+                    elif (led_to := _led_to(entry.path, tops)) is not None:
+                        folders.append((entry.path, led_to))
                 elif entry.name.endswith(".parquet"):
                     some.append(entry.path)
     yield some
+
+
+def _between(root: str, folder: str) -> list[str]:
+    """The paths on the way from a folder to one below it.
+
+    >>> _between("/in", "/in/a/b"), _between("/in", "/in")
+    (['/in/a', '/in/a/b'], [])
+    """
+    names = folder[len(root) :].strip("/").split("/") if folder != root else []
+    return [f"{root}/{'/'.join(names[: n + 1])}" for n in range(len(names))]
+
+
+def _led_to(link: str, tops: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The tops of what a walk is in, behind a link; None: it leads to where the walk is or gets.
+
+    `tops`: the folders without links, of the place and of each link on the way.
+    """
+    target = os.path.realpath(link)
+    if any(_lies_in(target, top) or _lies_in(top, target) for top in tops):
+        return None
+    return (*tops, target)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether a name is a folder, also by a link; one that leads to itself is none."""
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """What has gone is nothing; what may not be read is an error, since it would be missing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return
+        raise JoinEngineError(
+            f"source {path} cannot be read ({error.strerror}), so what lies there would be "
+            "missing; give this process the right to read it, or move it out of the source. "
+            "Nothing is lost"
+        ) from None
 
 
 def look_at(path: str) -> SourceFile | None:
@@ -103,12 +166,12 @@ def look_at(path: str) -> SourceFile | None:
     if is_url(path):
         facts = buckets.file_at(path)
         return None if facts is None else SourceFile(*facts)
-    try:
+    file = None
+    with _reading(path):
         stat = os.stat(path)
-    except FileNotFoundError:
-        return None
-    # The change of the inode, not of the content: a copy may be given an old time.
-    return SourceFile(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime)
+        # The change of the inode, not of the content: a copy may be given an old time.
+        file = SourceFile(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime)
+    return file
 
 
 def opened(path: str) -> Any:

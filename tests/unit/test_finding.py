@@ -11,8 +11,9 @@ from itertools import chain
 
 import pytest
 
+from joinengine.model.errors import JoinEngineError
 from joinengine.sources import discovery as finding
-from joinengine.sources import notices
+from joinengine.sources import notices, sourcefiles
 from joinengine.sources.discovery import SWEEP_S, Finding
 from joinengine.sources.notices import Notices, notices_of
 from joinengine.sources.positions import Logged, table_of
@@ -107,10 +108,15 @@ def in_a_folder_that_was_hidden(place):
     (place.root / "_staged").rename(place.root / "day=2")
 
 
+def in_a_folder_behind_a_link(place):
+    touched(place.root.parent / "aside/b.parquet")
+    os.symlink(place.root.parent / "aside", place.root / "day=2")
+
+
 COMES = [
     *(made, renamed, shown, linked, pointed_at),
     *(in_a_new_folder, in_a_folder_that_is_moved_in, in_a_folder_with_another_name),
-    in_a_folder_that_was_hidden,
+    *(in_a_folder_that_was_hidden, in_a_folder_behind_a_link),
 ]
 
 
@@ -135,12 +141,44 @@ def test_hidden_names_and_other_files_are_not_found(place):
     assert len(find(str(place.root))) == 1
 
 
-def test_a_folder_behind_a_link_is_not_entered(place):
-    """Nor is it by a walk, which could go round in circles."""
-    touched(place.root.parent / "aside/b.parquet")
-    os.symlink(place.root.parent / "aside", place.root / "day=2")
+def test_links_never_lead_round_in_circles(place, tmp_path):
+    """Nor do they show a file twice that lies in the place."""
+    aside, beside = tmp_path / "aside", tmp_path / "beside"
+    touched(aside / "b.parquet")
+    touched(beside / "c.parquet")
+    for link, to in (
+        *((place.root / "loop", "loop"), (place.root / "loop.parquet", "loop.parquet")),
+        *((place.root / "up", ".."), (place.root / "itself", "."), (place.root / "same", "day=1")),
+        *((place.root / "aside", aside), (aside / "beside", beside), (beside / "aside", aside)),
+        *((aside / "home", place.root), (beside / "top", tmp_path)),
+    ):
+        os.symlink(to, link)
+    found = {os.path.relpath(one.path, place.root) for one in find(str(place.root))}
+    there = {"day=1/a.parquet", "aside/b.parquet", "aside/beside/c.parquet"}
+    assert found == there
+    assert {*place.look()} == there - {"day=1/a.parquet"}
+    os.symlink(aside, beside / "again")
     assert place.look() == []
-    assert len(find(str(place.root))) == 1
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o600], ids=["names", "files"])
+def test_a_folder_that_may_not_be_read_is_an_error(place, mode, monkeypatch):
+    """It would look as if it were empty. Root may read all, so the system is made to refuse."""
+    folder = place.root / "day=2"
+    touched(folder / "b.parquet")
+
+    def refused(real):
+        def ask(path):
+            if str(path) == f"{folder}{'/b.parquet' * bool(mode)}":
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path)
+
+        return ask
+
+    asked = "stat" if mode else "scandir"
+    monkeypatch.setattr(sourcefiles.os, asked, refused(getattr(os, asked)))
+    with pytest.raises(JoinEngineError, match=r"day=2\S* cannot be read \(Permission denied\)"):
+        find(str(place.root))
 
 
 def test_files_are_found_in_the_order_of_their_modification(place):
