@@ -135,8 +135,7 @@ class BatchRunner:
     def recover(self, generation: int | None = None) -> None:
         """Take the checkpoint over, and finish what a kill has interrupted: deliver the last batch.
 
-        An older driver on the checkpoint stops at its next step, perhaps after one more commit.
-        `generation` is given if it has been claimed already.
+        An older driver stops at its next step, perhaps after a commit. `generation`: one claimed.
         """
         self.generation = fence.claim(self._checkpoint) if generation is None else generation
         if self.delivery.aside is not None:
@@ -146,6 +145,7 @@ class BatchRunner:
         self._restore()
         if self._store is not None:
             self._store.take_up(self.manifest.operators)
+        self.delivery.sink.begin(self.manifest.batch, self.generation)
         if self.manifest.batch >= 0:
             self._deliver(whole=True)
 

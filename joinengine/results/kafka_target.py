@@ -83,6 +83,16 @@ class KafkaTarget(Target):
         """The topic of the query's tokens; empty without transactions."""
         return f"joinengine-{self._query}-tokens" if self._writers.exactly_once else ""
 
+    @property
+    @override
+    def name(self) -> str:
+        return f"topic {self._shape.topic}" if self._shape.topic else "Kafka"
+
+    @override
+    def may_hold(self) -> bool:
+        """It may if the checkpoint notes who has written with transactions."""
+        return self._writers.exactly_once and noted(self._checkpoint) is not None
+
     @override
     def open(self, generation: int) -> None:
         """Begin transactions anew under all ids, then read their tokens."""

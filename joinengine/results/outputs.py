@@ -25,7 +25,7 @@ from joinengine.world.storage import Storage
 
 #: The note of a checkpoint: the output folder.
 NOTE = "output.json"
-_RESULT = re.compile(r"part-\d{8,}-(\w+)-.*\.parquet")
+_RESULT = re.compile(r"part-(\d{8,})-(\w+)-.*\.parquet")
 #: Where Spark's own file sink names the files of a folder, for readers that are to see no others.
 SPARKS_LOG = "_spark_metadata"
 
@@ -47,8 +47,9 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
     """Refuse what `take` would refuse, by reading alone.
 
     Raises CheckpointMismatch if the checkpoint has written to another folder, or in other Hive
-    folders, or what it has written is gone; DamagedState if it has written results and knows of
-    none; InvalidRequest if results of others are in the way.
+    folders, or what it has written is gone; DamagedState if results of later batches are there than
+    it knows of; InvalidRequest if results of others are in the way.
+    Cost: the names in the folder; in a store a request for a thousand of them.
     """
     overwrite = wanted.overwrite and _is_new(checkpoint)
     if not output.exists(_marker(query)):
@@ -57,12 +58,8 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
         _check_others(output, shared=wanted.shared, overwrite=overwrite)
         if overwrite:
             return
-    elif _is_new(checkpoint) and any(owner == query for _, owner in _results(output)):
-        raise DamagedState(
-            f"{checkpoint.manifests.folder} is missing or empty, but {output.folder} holds "
-            "results of its batches, which would be written again; restore it "
-            "from a copy"
-        )
+    else:
+        _check_reaches(checkpoint, output, query)
     _check_partitions(checkpoint, output, query, wanted.partition_by)
 
 
@@ -85,6 +82,27 @@ def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) ->
 
 def _is_new(checkpoint: Checkpoint) -> bool:
     return manifests.newest(checkpoint.manifests) is None
+
+
+def _check_reaches(checkpoint: Checkpoint, output: Storage, query: str) -> None:
+    """Refuse a checkpoint that is older than its results: it would make some of them again."""
+    shown = max((batch for _, owner, batch in _numbered(output) if owner == query), default=-1)
+    # Afterwards: a driver that is running commits a batch before it shows its results.
+    newest = manifests.newest(checkpoint.manifests)
+    if newest is None and shown >= 0:
+        raise DamagedState(
+            f"{checkpoint.manifests.folder} is missing or empty, but {output.folder} holds "
+            "results of its batches, which would be written again; restore it "
+            "from a copy"
+        )
+    if newest is not None and shown > newest.batch:
+        raise DamagedState(
+            f"{output.folder} holds results of this query up to batch {shown}, and the newest "
+            f"manifest of checkpoint {checkpoint.location} is of batch {newest.batch}, so the "
+            "checkpoint is an older copy or has lost its newest manifests, and results would be "
+            "written again; restore the newest copy of the checkpoint, or start with a new "
+            "checkpointLocation and another folder"
+        )
 
 
 def _check_partitions(
@@ -182,18 +200,23 @@ def _remove_others(output: Storage) -> None:
         output.delete(_marker(query))
 
 
-def _results(output: Storage, below: str = "") -> Iterator[tuple[str, str | None]]:
+def _results(output: Storage) -> Iterator[tuple[str, str | None]]:
     """(name, id of the query or None) of each visible Parquet file, in Hive folders too."""
+    return ((path, owner) for path, owner, _ in _numbered(output))
+
+
+def _numbered(output: Storage, below: str = "") -> Iterator[tuple[str, str | None, int]]:
+    """The same, and the number of the batch."""
     folder = output.at(below) if below else output
     for name in folder.names():
         path = f"{below}/{name}" if below else name
         match = _RESULT.fullmatch(name)
         if match:
-            yield path, match[1]
+            yield path, match[2], int(match[1])
         elif name.endswith(".parquet"):
-            yield path, None
+            yield path, None, -1
         elif "=" in name:
-            yield from _results(output, path)
+            yield from _numbered(output, path)
 
 
 def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:

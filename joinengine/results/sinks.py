@@ -59,6 +59,13 @@ class Sink(ABC):
     def staging(self) -> Storage | None:
         """Where results wait until they are delivered; None: they do not wait."""
 
+    def begin(self, batch: int, generation: int) -> None:
+        """Refuse to go on behind `batch`, the last of the checkpoint, if later ones are delivered.
+
+        A driver asks when it has taken over, before it delivers. Raises DamagedState: the
+        checkpoint is an older copy, or has lost manifests.
+        """
+
     @abstractmethod
     def target(self, generation: int) -> SinkTarget:
         """Where tasks of the last operator put results."""

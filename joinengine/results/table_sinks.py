@@ -49,11 +49,6 @@ class TableTarget(Target):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """The table, as users name it."""
-
-    @property
-    @abstractmethod
     def files(self) -> Storage:
         """The folder of its data files."""
 
@@ -64,6 +59,14 @@ class TableTarget(Target):
     @abstractmethod
     def make(self) -> str:
         """Make the table if it is missing; its identity."""
+
+    @override
+    def may_hold(self) -> bool:
+        """It may if there is a table."""
+        if self.identity() is None:
+            return False
+        self.make()  # from now on it is this one
+        return True
 
 
 @dataclass
@@ -147,7 +150,7 @@ class TableSink(TokenSink):
         merged = together(staged, self.staging, *terms, self.merge)
         rows = [(file.name, file.size_bytes, file.crc32) for file in merged]
         checkpoint.create(mark, json.dumps(rows).encode())
-        self._check_alone(batches, generation)  # else a newer driver may have removed it
+        self._check_alone(batches[-1][0], generation)  # else a newer driver may have removed it
         return _marked(checkpoint.get(mark))
 
     def _take_over(self, batches: Held) -> None:

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from joinengine.model.errors import JoinEngineError
+from joinengine.model.errors import DamagedState, JoinEngineError
 from joinengine.results import showings
 from joinengine.results.showings import Held, still_held
 from joinengine.results.sinks import Sink
@@ -44,6 +44,7 @@ NOTHING = -1
 _ATTEMPTS = 4
 #: Batches that are gathered at most: each manifest names the files of all of them.
 MOST_GATHERED = 1000
+_Answer = TypeVar("_Answer")
 
 
 class OutcomeUnknown(JoinEngineError):
@@ -56,6 +57,15 @@ class ShutOut(JoinEngineError):
 
 class Target(Protocol):
     """An outside system with an atomic commit that carries a token, for one query."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The target, as users name it."""
+
+    @abstractmethod
+    def may_hold(self) -> bool:
+        """Whether anything of the query may be there; it is asked before the target is opened."""
 
     @abstractmethod
     def open(self, generation: int) -> None:
@@ -177,26 +187,51 @@ class TokenSink(Sink):
         except Exception:
             _log.warning("joinengine: the target of the results was not closed", exc_info=True)
 
+    @override
+    def begin(self, batch: int, generation: int) -> None:
+        if not self.to.may_hold():
+            return
+        delivered = self._tried(lambda: self._token(batch, generation))
+        if delivered > batch:
+            self._check_alone(batch, generation)
+            raise DamagedState(
+                f"{self.to.name} holds results of this query up to batch {delivered}, and the "
+                f"newest manifest of checkpoint {self.checkpoint.location} is of batch {batch}, so "
+                "the checkpoint is an older copy or has lost its newest manifests, and new results "
+                "would be taken for those that are there; restore the newest copy of the "
+                "checkpoint, or start with a new checkpointLocation and another target"
+            )
+
     def _deliver(self, batches: Held, generation: int) -> None:
         """Deliver batches of which some have results; those that are delivered already stay."""
-        for attempt in range(_ATTEMPTS):
+        self._tried(lambda: self._deliver_once(batches, generation))
+
+    def _tried(self, step: Callable[[], _Answer]) -> _Answer:
+        """What a step answers, which is done again if nobody knows whether it has happened."""
+        for _ in range(_ATTEMPTS - 1):
             try:
-                self._deliver_once(batches, generation)
-                return
+                return step()
             except (OutcomeUnknown, ShutOut):
                 self.close()
-                if attempt + 1 == _ATTEMPTS:
-                    raise
+        try:
+            return step()
+        except (OutcomeUnknown, ShutOut):
+            self.close()
+            raise
 
     def _deliver_once(self, batches: Held, generation: int) -> None:
-        self._check_alone(batches, generation)  # 1
-        if self._opened != generation:
-            self._open(generation)  # 2
-            self._check_alone(batches, generation)  # 3
-        delivered = self.to.token()  # 4
+        delivered = self._token(batches[-1][0], generation)
         left = tuple((batch, files) for batch, files in batches if batch > delivered)
         if any(files for _, files in left):
             self._commit(left, generation)  # 5
+
+    def _token(self, batch: int, generation: int) -> int:
+        """The newest batch that is delivered, as a driver reads it that goes on behind `batch`."""
+        self._check_alone(batch, generation)  # 1
+        if self._opened != generation:
+            self._open(generation)  # 2
+            self._check_alone(batch, generation)  # 3
+        return self.to.token()  # 4
 
     def _commit(self, batches: Held, generation: int) -> None:
         """Deliver batches above the token that was just read."""
@@ -211,7 +246,8 @@ class TokenSink(Sink):
             self.close()
             raise
 
-    def _check_alone(self, batches: Held, generation: int) -> None:
-        """Raise TakenOver if a newer driver was started, or has gone on beyond these batches."""
+    def _check_alone(self, batch: int, generation: int) -> None:
+        """Raise TakenOver if a newer driver was started, or has gone on beyond a batch."""
         fence.check_generation(self.checkpoint.generations, generation)
-        fence.check_boundary(self.checkpoint, batches[-1][0])
+        if batch >= 0:  # else there is none yet
+            fence.check_boundary(self.checkpoint, batch)

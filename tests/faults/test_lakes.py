@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from joinengine.model.errors import CheckpointMismatch, JoinEngineError, TakenOver
+from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError, TakenOver
 from joinengine.results import table_sinks
-from tests.lakes import LAKES, rows_of, table_of
+from tests.lakes import LAKES, deliver, rows_of, table_of
 
 
 class Killed(BaseException):
@@ -313,3 +313,19 @@ def test_an_answer_that_is_lost_is_looked_for(lake, monkeypatch):
     sink.deliver(0, files, generation)
     assert len(calls) == 1
     assert lake.rows() == expected(10)
+
+
+def test_a_checkpoint_that_is_older_than_the_table_is_refused(lake):
+    """Its next batches would be taken for those that are in the table, and lost."""
+    sink, generation = lake.sink()
+    sink.begin(-1, generation)
+    sink, generation = deliver(lake, range(10), range(10, 20), ())
+    for batch in (1, 2, 9):
+        sink, generation = lake.sink()
+        sink.begin(batch, generation)
+    for batch in (-1, 0):
+        sink, generation = lake.sink()
+        with pytest.raises(DamagedState, match=rf"up to batch 1, .* is of batch {batch}, so"):
+            sink.begin(batch, generation)
+        lake.checkpoint.storage.delete("table.json")  # the copy may be from before the first batch
+    assert lake.rows() == rows_of(table_of(range(20)))

@@ -49,7 +49,7 @@ FOUND = {
     "token outside the transaction": TOKENS_FROM + 49,
     "no look before a delivery": TOKENS_FROM + 2,
     "delivery before the manifest": TOKENS_FROM + 7,
-    "producer ids per generation": TOKENS_FROM + 11,
+    "producer ids per generation": TOKENS_FROM + 55,
 }
 
 

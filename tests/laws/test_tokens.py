@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.lab.inline.inline_jobs import InlineJobs
-from joinengine.model.errors import CheckpointMismatch, TakenOver
+from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.results.sinks import DiscardSink
 from joinengine.results.token_sinks import OutcomeUnknown, TokenSink
 from joinengine.world.memory import MemoryWorld
@@ -193,6 +193,31 @@ def test_a_late_driver_that_opens_the_target_stops_and_the_newer_one_goes_on(eve
     assert outside.rows() == matched(*usable(BATCHES, None), None)
     with pytest.raises(TakenOver):
         first.runner.delivery.sink.deliver(0, [None], first.runner.generation)
+
+
+@pytest.mark.parametrize("every_s", [0.0, 2.5])
+def test_a_checkpoint_that_is_older_than_its_target_is_refused(every_s):
+    """Its next batches would be taken for those that are delivered, and lost."""
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside, every_s)
+    query.run_tuples(0, *BATCHES[0])
+    query.runner.finish()
+    copy = dict(world.files)
+    query.run_tuples(1, *BATCHES[1])
+    query.runner.finish()
+    newest = dict(world.files)
+    world.files.clear()
+    world.files.update(copy)
+    with pytest.raises(
+        DamagedState, match=r"outside holds results .* up to batch 1, .* of batch 0"
+    ):
+        query.restart()
+    world.files.clear()
+    world.files.update(newest)
+    query.restart()
+    go_on(query, len(BATCHES))
+    query.runner.finish()
+    assert outside.rows() == matched(*usable(BATCHES, None), None)
 
 
 def test_a_target_that_is_away_loses_nothing():

@@ -56,6 +56,11 @@ class ReferenceTarget(Target):
         self.outcomes = [] if outcomes is None else outcomes
         self.epoch, self.turns = None, []
 
+    name = "outside"
+
+    def may_hold(self):
+        return self.outside.token >= 0
+
     def open(self, generation):
         self.turns.append("open")
         self.step("opening")

@@ -39,6 +39,11 @@ class SimulatedTarget(Target):
             raise Broken(5, "injected: the target is away")
         return fault
 
+    name = "outside"
+
+    def may_hold(self):
+        return self.outside.token >= 0
+
     def open(self, generation):
         self._step("open")
         self.epoch = self._begin()

@@ -137,6 +137,19 @@ def test_results_without_manifests_do_not_come_again(damaged, start):
         start()
 
 
+def test_a_lost_manifest_does_not_let_results_come_again(damaged, start):
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    *_, newest = sorted((damaged / STATE / "manifest").glob("*.json"))
+    newest.unlink()
+    add(damaged, 9)
+    with pytest.raises(DamagedState, match=r"out holds results of this query up to batch \d+, and"):
+        start()
+    (damaged / "left/9.parquet").unlink()
+    (damaged / "right/9.parquet").unlink()
+
+
 def test_folders_that_a_copy_has_left_out_are_made_again(damaged, start):
     """Tools that copy leave out empty folders."""
     for folder in ("showings", "boundary", "exchange", "results", "heartbeats"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
 from joinengine.results import outputs
 from joinengine.spark.query.query_folders import check_apart, check_folder
 from joinengine.spark.sources.locations import local_path, place
@@ -123,6 +123,23 @@ def test_a_query_goes_on_in_its_folder_wherever_it_lies(world):
     del world.files["/moved/_joinengine/one.json"]
     with pytest.raises(CheckpointMismatch, match=r"/moved no longer holds .* new checkpointLoc"):
         take(one, world.storage("/moved"))
+
+
+def test_a_checkpoint_that_is_older_than_its_results_is_refused(world):
+    """It would show some of them again."""
+    out = world.storage("/out")
+    one = checkpoint_of(world, "one")
+    take(one, out)
+    files_of(out, "one", world)
+    files_of(out, "two", world)  # of another query, which says nothing
+    with pytest.raises(DamagedState, match="manifest is missing or empty, but /out holds results"):
+        take(one, out)
+    for batch in range(3):
+        manifests.commit(one, Manifest("one", batch, ()))
+        if batch < 2:
+            with pytest.raises(DamagedState, match=rf"up to batch 2, .* is of batch {batch}, so"):
+                take(one, out)
+    take(one, out)
 
 
 def test_results_of_another_query(world):
