@@ -327,7 +327,7 @@ def finish(
             )
         if aggregate.function is AggregateFunction.MEAN:
             added = f"cast({added} as double) / sum(n{number})"
-        elif aggregate.kind == pa.int64() and aggregate.function in _WHOLE:
+        elif _is_whole(aggregate):
             added = f"cast({added} as bigint)"
         if aggregate.counts_values:  # the sum of no values is NULL, also if there were any
             added = f"case when sum(n{number}) <> 0 then {added} end"
@@ -337,10 +337,24 @@ def finish(
     by = f" group by {', '.join(keys)}" if keys else ""
     if grouping.is_net:
         by += f" having sum(p{len(grouping.shown)}) <> 0"
-    finished = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
+    try:
+        finished = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
+    except JoinEngineError as error:
+        sums = [shown.name for shown in grouping.shown if _is_whole(shown)]
+        if not sums or "INT64" not in str(error):
+            raise
+        raise JoinEngineError(
+            f"aggregates: {' or '.join(sums)} is more than 64 bits hold; sum it as double, or as "
+            f"decimal(38, 0): {error}"
+        ) from None
     finished = with_bins(grouping, finished, "a")
     finished = finished.rename_columns(schema.names).cast(schema)
     return finished if grouping.top is None else greatest(grouping, finished)
+
+
+def _is_whole(aggregate: Aggregate) -> bool:
+    """Whether the result is a sum or a count of whole numbers."""
+    return aggregate.kind == pa.int64() and aggregate.function in _WHOLE
 
 
 def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:

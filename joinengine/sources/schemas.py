@@ -99,7 +99,7 @@ def plain(kind: pa.DataType, *, instants: bool = False) -> pa.DataType:
     if pa.types.is_map(kind):
         both = (plain(inner, instants=instants) for inner in (kind.key_type, kind.item_type))
         return pa.map_(*both)
-    return _PLAIN.get(kind, kind)
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else _PLAIN.get(kind, kind)
 
 
 def wider(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -230,13 +230,32 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = pc.floor_temporal(column, unit="microsecond")
-    return pc.cast(column, kind, safe=not _holds_nanoseconds(column.type))
+    cut = _holds_nanoseconds(column.type)
+    return pc.cast(_floored(column) if cut else column, kind, safe=not cut)
+
+
+def _floored(column: Any) -> Any:
+    """A column, perhaps a nested one, whose nanoseconds are whole microseconds, never later."""
+    kind = column.type
+    if not _holds_nanoseconds(kind):
+        return column
+    if pa.types.is_timestamp(kind):
+        return pc.floor_temporal(column, unit="microsecond")
+    if pa.types.is_struct(kind):
+        inner = [_floored(column.field(number)) for number in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(inner, fields=list(kind), mask=column.is_null())
+    column = pa.concat_arrays([column])  # so that it begins where its values do
+    if pa.types.is_map(kind):
+        sides, fields = (column.keys, column.items), [kind.key_field, kind.item_field]
+        values = pa.StructArray.from_arrays(list(map(_floored, sides)), fields=fields)
+    else:
+        values = _floored(column.values)
+    buffers = column.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
+    return pa.Array.from_buffers(kind, len(column), buffers, column.null_count, children=[values])
 
 
 def _holds_nanoseconds(kind: Any) -> bool:
-    """Whether a nested type holds instants that a safe cast would refuse to cut."""
+    """Whether a type holds, or nests, instants that a safe cast would refuse to cut."""
     if pa.types.is_timestamp(kind):
         return bool(kind.unit == "ns")
     return any(_holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))

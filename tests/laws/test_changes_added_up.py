@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import InvalidRequest, StreamAggregate, last, session_windows, top, windows, within
+from joinengine import (
+    InvalidRequest,
+    JoinEngineError,
+    StreamAggregate,
+    last,
+    session_windows,
+    top,
+    windows,
+    within,
+)
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from tests.laws.cases import feed, kills, relaxed, ways
 from tests.laws.changing import FED, Changing, joined, net_of_pairs, streams
@@ -101,6 +110,16 @@ def test_what_is_endless_goes_again(layout, values, expected):
         ((_, total, mean, *_),) = query.output()
     count = sum(change for _, change in values)
     assert repr((total, mean)) == repr((expected, expected / count))
+
+
+def test_a_sum_beyond_64_bits_says_which_it_is():
+    batches = [([(1, 2**62, 1, 1), (1, 2**62 + 1, 1, 1)], [(1, 9, 2, 1)])]
+    aggregates = {"n": "count(*)", "big": "sum(lv)"}
+    with tempfile.TemporaryDirectory() as folder:
+        query = AddedUp(folder, aggregated("hash", aggregates=aggregates), "hash")
+        feed(query, batches, ())
+        with pytest.raises(JoinEngineError, match=r"n or big is more than 64 bits hold; sum it as"):
+            query.finish(len(batches))
 
 
 @pytest.mark.parametrize("layout", ["pkg", "hash", "shuffle"])

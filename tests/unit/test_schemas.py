@@ -15,6 +15,7 @@ from joinengine.sources.feeds import FolderFeed
 from joinengine.sources.listing import Expected, OnBadFile, survey
 from joinengine.sources.readings import Reading
 from joinengine.sources.schemas import (
+    cast,
     misfit,
     partition_columns,
     partition_value,
@@ -50,6 +51,8 @@ KINDS = [
     (pa.array(["a"]).dictionary_encode(), pa.string(), "a"),
     (pa.array(["a"], pa.string_view()), pa.string(), "a"),
     (pa.array([b"a"], pa.large_binary()), pa.binary(), b"a"),
+    (pa.array([b"abc"], pa.binary(3)), pa.binary(), b"abc"),
+    (pa.array([bytes(16)], pa.uuid()), pa.binary(), bytes(16)),
     (pa.array([Decimal(1)], pa.decimal256(30, 2)), pa.decimal128(30, 2), Decimal(1)),
     (pa.array([[1]], pa.list_(pa.uint32())), pa.list_(pa.int64()), [1]),
     (
@@ -74,6 +77,45 @@ def test_types_are_read_as_spark_reads_them(tmp_path, column, kind, value):
     files = feed(tmp_path / "in", columns=found.all)
     files.discover()
     assert rows_of(files, Reading(found.readable)) == ([(value,)], [])
+
+
+NS, US = pa.timestamp("ns"), pa.timestamp("us")
+#: A value in nanoseconds, by the type that holds it -> what stands in its place.
+NESTED = {
+    pa.list_(NS): lambda v: [v, v - 1],
+    pa.large_list(NS): lambda v: [v],
+    pa.list_(NS, 2): lambda v: [v, v - 1],
+    pa.struct([("at", NS), ("b", pa.string())]): lambda v: {"at": v, "b": "b"},
+    pa.map_(pa.string(), NS): lambda v: [("k", v)],
+    pa.map_(NS, pa.list_(NS)): lambda v: [(v, [v + 1])],
+    pa.list_(pa.struct([("at", NS)])): lambda v: [{"at": v}, None],
+}
+
+
+def in_ns(value):
+    """A value with instants in place of numbers, and with what they are in microseconds."""
+    if isinstance(value, int):
+        return pa.scalar(value, NS), dt.datetime(1970, 1, 1) + dt.timedelta(
+            microseconds=value // 1000
+        )
+    if isinstance(value, dict):
+        pairs = {key: in_ns(inner) for key, inner in value.items()}
+        return tuple({key: both[n] for key, both in pairs.items()} for n in (0, 1))
+    if isinstance(value, list | tuple):
+        pairs = [in_ns(inner) for inner in value]
+        return tuple(type(value)(both[n] for both in pairs) for n in (0, 1))
+    return value, value
+
+
+@pytest.mark.parametrize("kind", NESTED, ids=str)
+@pytest.mark.parametrize("part", [slice(0, None), slice(2, None), slice(1, 3), slice(3, 3)])
+def test_nanoseconds_inside_are_cut_down_as_those_alone(kind, part):
+    values = [None if v is None else NESTED[kind](v) for v in (-1, -1000, None, -1001, 0, 1999)]
+    given, expected = zip(*(in_ns(value) for value in values), strict=True)
+    column = pa.array(given, kind)[part]
+    found = cast(column, plain(kind))
+    found.validate(full=True)
+    assert found.to_pylist() == list(expected[part])
 
 
 def test_int96_holds_instants_of_all_years(tmp_path):
