@@ -202,6 +202,26 @@ def test_options_and_environment_open_the_page_with_the_query(started, monkeypat
     assert f"joinengine: page: {url}\n" in capfd.readouterr().err
 
 
+def test_a_fixed_port_is_that_of_the_query_that_runs(started):
+    """The page of one that has ended makes room; that of one that runs does not."""
+    first = started(livePort=0, liveToken=TOKEN)
+    port = first.live().port
+    first.awaitTermination()
+    assert "joinengine_up{" in asked(f"http://127.0.0.1:{port}/metrics", TOKEN).read().decode()
+    second = started({"processingTime": "1 second"}, livePort=port, liveToken=TOKEN)
+    assert (second.live().port, first.live().closed) == (port, False)
+    assert first.live().port != port, "it has opened another page, as it was asked for it"
+    (up,) = re.findall(
+        r"^joinengine_up\{.*\} (\S+)$",
+        asked(f"http://127.0.0.1:{port}/metrics", TOKEN).read().decode(),
+        re.MULTILINE,
+    )
+    assert float(up) == 1
+    other = module.page_at(module.Place(port))
+    assert other.port != port
+    other.close()
+
+
 def test_a_port_in_the_environment_is_enough(started, monkeypatch, capfd):
     monkeypatch.setenv("JOINENGINE_LIVE_PORT", "0")
     query = started()

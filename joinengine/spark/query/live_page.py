@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from typing import Any
+from weakref import WeakSet
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.server import (
@@ -65,6 +66,7 @@ class Live:
         self._server, self._name, self._watch, self._ending = server, name, watch, ending
         self._closed, self._settled, self._telling = Event(), Event(), Lock()
         watch.follow(server.put)
+        _pages.add(self)
         atexit.register(self._exit)
         Thread(target=self._wait_for_end, name="joinengine-live", daemon=True).start()
         _log.info("joinengine: the page is at %s (this log leaves out its token)", server.place)
@@ -82,6 +84,16 @@ class Live:
     def closed(self) -> bool:
         """Whether the page is closed."""
         return self._closed.is_set()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the query has ended, and the page stays for whoever looks at it still."""
+        return self._settled.is_set() and not self.closed
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._server.port
 
     def close(self) -> None:
         """End the page; the query goes on, and tabs keep what they have. Twice is once."""
@@ -135,6 +147,21 @@ class Live:
                 self._settled.set()
 
 
+#: The pages of this process that somebody has.
+_pages = WeakSet[Live]()
+
+
+def page_at(place: Place) -> PageServer:
+    """A page at a place. If a query that has ended has its page on the port, that page goes.
+
+    Whoever asks that port for metrics means the query that runs. Raises as `PageServer`.
+    """
+    for live in list(_pages):
+        if place.port and live.port == place.port and live.is_left:
+            live.close()
+    return PageServer(place)
+
+
 class Pages:
     """The page of a query: it comes with the query, or when it is asked for; there is one.
 
@@ -157,7 +184,7 @@ class Pages:
         with self._opening:
             if self.live is None or self.live.closed:
                 place = place_at(port, host, token, self._showing.place)
-                self.live = self._shown_on(PageServer(place))
+                self.live = self._shown_on(page_at(place))
             else:
                 self.live.check_same(port, host, token)
             self._waits = self._waits or wait

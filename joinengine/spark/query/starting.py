@@ -33,7 +33,7 @@ from joinengine.spark.jobs.spark_jobs import Shape, SparkJobs
 from joinengine.spark.query import heartbeat
 from joinengine.spark.query.active import check_name, note, stop_on
 from joinengine.spark.query.join_query import JoinQuery
-from joinengine.spark.query.live_page import Showing, announce
+from joinengine.spark.query.live_page import Showing, announce, page_at
 from joinengine.spark.query.loop_thread import Identity, Running, kept_id
 from joinengine.spark.query.query_folders import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query.request import Request
@@ -197,7 +197,7 @@ def _begun(
 @contextmanager
 def _page_of(request: Request) -> Iterator[PageServer | None]:
     """The server of the page that is asked for with the query; it closes if the start fails."""
-    server = PageServer(request.live) if request.watched else None
+    server = page_at(request.live) if request.watched else None
     try:
         yield server
     except BaseException:
