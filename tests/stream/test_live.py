@@ -265,7 +265,7 @@ def test_a_start_that_fails_leaves_no_page(started, monkeypatch):
             super().__init__(place)
             opened.append(self)
 
-    monkeypatch.setattr(starting, "PageServer", Server)
+    monkeypatch.setattr(starting, "page_at", Server)
     monkeypatch.setattr(starting, "Running", lambda *asked: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         started(livePort=0)
