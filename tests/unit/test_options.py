@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 
 import pytest
@@ -18,7 +19,7 @@ from joinengine.lab.cli import cli
 from joinengine.lab.commands import sessions
 from joinengine.lab.commands.headings import Heading
 from joinengine.lab.commands.shell_words import at_a_shell
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, JoinEngineError
 
 
 def test_case_does_not_matter_in_names():
@@ -215,6 +216,13 @@ def test_a_shell_hears_of_flags(sentence, told):
     assert at_a_shell(sentence) == told
 
 
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:no"])
+def test_a_master_that_nobody_is_at_is_told_at_once(master):
+    told = pytest.raises(JoinEngineError, match=r"no master of Spark answers at .* \(127.0.0.1:1: ")
+    with told, sessions.started(master):
+        raise AssertionError("Spark has started")
+
+
 @pytest.mark.parametrize("master", ["lcoal", "local[0]", "local[]", "spark:host:7077", ""])
 def test_what_is_no_master_is_refused_before_spark_starts(master):
     with pytest.raises(InvalidRequest, match="is no master of Spark"), sessions.started(master):
@@ -233,6 +241,7 @@ def test_masters_of_spark(master, monkeypatch):
         raise InvalidRequest(f"asked for {master}")
 
     monkeypatch.setattr("joinengine.session", asked)
+    monkeypatch.setattr(sessions.socket, "create_connection", lambda *place: io.BytesIO())
     with pytest.raises(InvalidRequest, match="asked for"), sessions.started(master):
         pass
 

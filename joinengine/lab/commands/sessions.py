@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from joinengine.lab.tpch.cache import new_log
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted, in_a_line
 
+#: How long a master of Spark's own may take to accept a connection, in seconds.
+_ANSWERS_S = 10.0
 #: Masters of Spark, by how they begin; a local one has cores.
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.*\]|spark://.+|yarn|k8s://.+"
@@ -36,6 +39,7 @@ def started(master: str) -> Iterator[Any]:
             f"--master: {master!r} is no master of Spark; write local[N], spark://HOST:PORT, yarn "
             "or k8s://.."
         )
+    _check_answers(master)
     log = new_log()
     try:
         with console.err.status("starting Spark"), _stderr_to(log):
@@ -61,6 +65,24 @@ def started(master: str) -> Iterator[Any]:
         log.unlink(missing_ok=True)
     finally:
         spark.stop()
+
+
+def _check_answers(master: str) -> None:
+    """Refuse a master of Spark's own that nobody is at: Spark itself asks for a minute and more."""
+    kind, _, places = master.partition("://")
+    reasons = list[str]()
+    for place in places.split(",") if kind == "spark" else ():
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_S).close()
+            return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{place}: {in_a_line(error)}")
+    if reasons:
+        raise JoinEngineError(
+            f"--master: no master of Spark answers at {master} ({'; '.join(reasons)}); start it, "
+            "or correct the address"
+        )
 
 
 @contextmanager
