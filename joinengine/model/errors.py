@@ -19,7 +19,10 @@ class JoinEngineError(Exception):
 
 
 class InvalidRequest(JoinEngineError):
-    """joinengine cannot do what was asked; it has started nothing."""
+    """joinengine cannot do what was asked; it has started nothing.
+
+    From a query that runs: a source has become what the query cannot read.
+    """
 
 
 class CheckpointMismatch(InvalidRequest):
