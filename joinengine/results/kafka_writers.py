@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.results.kafka_messages import Messages, Shape, messages
+from joinengine.results.staging import rows_of
 from joinengine.world.kafka_clients import Cluster, is_of_group, library
-from joinengine.world.storage import StoredFile, verify
+from joinengine.world.storage import StoredFile
 from joinengine.world.world import World
 
 #: Rows that are encoded at a time.
@@ -326,5 +326,4 @@ def _chunks(
 ) -> Iterator[pa.RecordBatch]:
     storage = world.storage(task.folder)
     for stored in files:
-        content = pa.BufferReader(verify(storage, stored, "result file"))
-        yield from pq.ParquetFile(content).iter_batches(CHUNK_ROWS)
+        yield from rows_of(storage, stored, CHUNK_ROWS)

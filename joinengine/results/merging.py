@@ -14,11 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from joinengine.results.staging import Cutting, ParquetFiles
+from joinengine.results.staging import Cutting, ParquetFiles, rows_of
 from joinengine.world.buckets import is_url
-from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged, verify
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 from joinengine.world.world import World
 
 #: Size of merged files, in bytes, if the user names none: that of a block of HDFS.
@@ -108,8 +107,7 @@ def merge(task: MergeTask, world: World) -> MergeReport:
     merged = ParquetFiles(staging, f"{stem}/{task.place}/0" if task.place else stem, task.cutting)
     waiting, rows = list[pa.RecordBatch](), 0
     for stored in task.files:
-        content = pa.BufferReader(verify(staging, stored, "result file that is held back"))
-        for batch in pq.ParquetFile(content).iter_batches(GROUP_ROWS):
+        for batch in rows_of(staging, stored, GROUP_ROWS, "result file that is held back"):
             waiting.append(batch)
             rows += batch.num_rows
             if rows >= GROUP_ROWS:

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from threading import Event
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from typing_extensions import override
 
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.merging import TARGET_BYTES
 from joinengine.results.sinks import AtLeastOnce
-from joinengine.results.staging import Cutting
+from joinengine.results.staging import Cutting, rows_of
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.sources.readings import conform
-from joinengine.world.storage import Storage, StoredFile, verify
+from joinengine.world.storage import Storage, StoredFile
 
 #: Rows of a record batch that a reader yields at most.
 READ_ROWS = 1 << 16
@@ -66,8 +65,7 @@ def _pieces(
     """
     for stored in files:
         _check(over)
-        content = pa.BufferReader(verify(storage, stored, "result file"))
-        for piece in pq.ParquetFile(content).iter_batches(READ_ROWS):
+        for piece in rows_of(storage, stored, READ_ROWS):
             _check(over)
             yield conform(piece, schema)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.folders import partitioned
 from joinengine.world.local import writing
-from joinengine.world.storage import Storage, StoredFile
+from joinengine.world.storage import Storage, StoredFile, verify
 
 #: Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
 CODEC = "snappy"
@@ -181,6 +181,14 @@ def staged_files(storage: Storage, stem: str, cutting: Cutting) -> ParquetFiles 
     """New staged files whose names begin with `stem`."""
     kind = FolderFiles if cutting.partition_by else ParquetFiles
     return kind(storage, stem, cutting)
+
+
+def rows_of(
+    storage: Storage, stored: StoredFile, rows: int, what: str = "result file"
+) -> Iterator[pa.RecordBatch]:
+    """The content of a staged file, so many rows at a time. Raises DamagedState, as `verify`."""
+    content = pa.BufferReader(verify(storage, stored, what))
+    yield from pq.ParquetFile(content).iter_batches(rows)
 
 
 def visible_name(batch: int, query: str, staged: str) -> str:

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from joinengine.results.staging import Cutting, staged_files
+from joinengine.results.staging import Cutting, rows_of, staged_files
 from joinengine.sources.readings import conform
 from joinengine.sources.sourcefiles import find, parquet
 from joinengine.world.buckets import is_url
-from joinengine.world.storage import Storage, StoredFile, verify
+from joinengine.world.storage import Storage, StoredFile
 from joinengine.world.world import MACHINE
 
 #: A staged file as a row.
@@ -69,8 +68,7 @@ class _Opened:
         storage = MACHINE.storage(self.folder)
         for batch in batches:
             for row in batch.to_pylist():
-                content = verify(storage, StoredFile(**row), "result file")
-                for rows in pq.ParquetFile(pa.BufferReader(content)).iter_batches(_ROWS):
+                for rows in rows_of(storage, StoredFile(**row), _ROWS):
                     yield conform(rows, self.schema)
 
 

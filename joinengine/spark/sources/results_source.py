@@ -18,7 +18,6 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -31,10 +30,11 @@ from pyspark.sql.types import StructType
 from joinengine.driver.loop import REMOTE_REST_S
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.offered import NOTHING, Offered
+from joinengine.results.staging import rows_of
 from joinengine.sources.readings import conform
 from joinengine.spark.session.daemon import end_quietly
 from joinengine.world.buckets import is_url
-from joinengine.world.storage import StoredFile, verify
+from joinengine.world.storage import StoredFile
 from joinengine.world.world import MACHINE
 
 RESULTS = "joinengine_results"
@@ -109,8 +109,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         storage = MACHINE.storage(self._folder)
         schema = to_arrow_schema(self._schema, timezone="UTC")
         for file in partition.files:
-            content = pa.BufferReader(verify(storage, file, "result file"))
-            for rows in pq.ParquetFile(content).iter_batches(_ROWS):
+            for rows in rows_of(storage, file, _ROWS):
                 yield conform(rows, schema)
 
     def commit(self, end: dict[str, int]) -> None:
