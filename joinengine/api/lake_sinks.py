@@ -81,27 +81,26 @@ def _delta(
         rows = pa.schema(list(join.schema)[:-1])
         columns = delta.check_table(folder, rows, partitions, exact=exact)
         delta_merge.check_merge(folder, rows, keys)
-        return (
-            lambda checkpoint, query: DeltaMergeTarget(
-                *(
-                    checkpoint.world,
-                    folder,
-                    query,
-                    rows,
-                    columns,
-                    settings.fsync,
-                    keys,
-                    settings.show_keys,
-                )
-            ),
-            Cutting(),
-            Output(folder),
-        )
+
+        def merged(checkpoint: Checkpoint, query: str) -> TableTarget:
+            return DeltaMergeTarget(
+                checkpoint.world,
+                folder,
+                query,
+                rows,
+                columns,
+                fsync=settings.fsync,
+                keys=keys,
+                shown=settings.show_keys,
+            )
+
+        return merged, Cutting(), Output(folder)
     columns = delta.check_table(folder, join.schema, partitions, exact=exact)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
-        terms = checkpoint.world, folder, query, join.schema, columns
-        return DeltaTarget(*terms, settings.fsync)
+        return DeltaTarget(
+            checkpoint.world, folder, query, join.schema, columns, fsync=settings.fsync
+        )
 
     return target_of, Cutting(partition_by=columns), Output(folder)
 
@@ -144,11 +143,21 @@ def _iceberg(
     cutting = Cutting(partition_by=columns, units=units)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
-        terms = checkpoint.world, catalog, table, query, rows, settings.fsync
         if not keys:
-            return IcebergTarget(*terms)
-        written = replace(cutting, codec=given.value_of(options, "compression"))
-        return IcebergMergeTarget(*terms, keys=keys, shown=settings.show_keys, cutting=written)
+            return IcebergTarget(
+                checkpoint.world, catalog, table, query, rows, fsync=settings.fsync
+            )
+        return IcebergMergeTarget(
+            checkpoint.world,
+            catalog,
+            table,
+            query,
+            rows,
+            fsync=settings.fsync,
+            keys=keys,
+            shown=settings.show_keys,
+            cutting=replace(cutting, codec=given.value_of(options, "compression")),
+        )
 
     return target_of, Cutting() if keys else cutting, None
 

@@ -178,6 +178,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     query, settings, opened = program.query, program.settings, computed.opened
     planned, reasons = list[OperatorState](), list[Reason | None]()
     seen, sealed = dict(opened.counts), dict[str, bytes]()
+    count = len(query.operators)
     for operator, ran in zip(query.operators, computed.operators, strict=True):
         state, history = ran.state, list[Interval]()
         choice = state.layouts.newest.choice
@@ -195,20 +196,19 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
             operator,
             state,
             history,
-            [
-                fitted_wish(wish, operator, len(query.operators), settings.naming)
-                for wish in moment.wishes
-            ],
+            [fitted_wish(wish, operator, count, settings.naming) for wish in moment.wishes],
             capacity=settings.capacity,
             lazy=settings.lazy,
         )
         planned.append(state)
         reasons.append(reason)
     last, inputs = opened.last, computed.arrived.inputs
-    progress = clock.progress_of(computed.routed.reports)
-    partitions = clock.partitions_after(last.partitions, computed.routed.reports, moment.now_s)
-    terms = query, last.operators, planned, inputs, progress, moment.now_s
-    states = clock.advance(*terms, partitions)
+    routed = computed.routed.reports
+    partitions = clock.partitions_after(last.partitions, routed, moment.now_s)
+    progress = clock.progress_of(routed)
+    states = clock.advance(
+        query, last.operators, planned, inputs, progress, moment.now_s, partitions
+    )
     named = {stored.name for state in states for stored in state.layouts.history}
     sealed = {name: content for name, content in sealed.items() if name in named}
     counts = {name: interval for name, interval in seen.items() if name in named}

@@ -51,8 +51,9 @@ class CompactingSink(ParquetSink):
                 if through - start + 1 < self.every and (nothing or not whole):
                     return held
                 staged = [stored for _, files in held for stored in files]
-                terms = generation, self.cutting, self.fsync
-                merged = together(staged, self.staging, *terms, self.merge)
+                merged = together(
+                    staged, self.staging, generation, self.cutting, self.fsync, self.merge
+                )
                 names = [stored.name for stored in merged]
                 showing = showings.create(checkpoint, start, through, names)
             self._show(showing)

@@ -72,8 +72,7 @@ def together(
         if len(pack) == 1:
             merged.append(pack[0])
         else:
-            terms = place, generation, cutting, fsync
-            tasks.append(MergeTask(staging.folder, tuple(pack), *terms))
+            tasks.append(MergeTask(staging.folder, tuple(pack), place, generation, cutting, fsync))
     if not tasks:
         return merged
     try:

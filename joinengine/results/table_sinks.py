@@ -137,17 +137,14 @@ class TableSink(TokenSink):
 
     def _merged(self, mark: str, batches: Held, generation: int) -> tuple[StoredFile, ...] | None:
         """The files by which a mark says that batches are merged; None: by none."""
-        staged, checkpoint = (
-            [file for _, files in batches for file in files],
-            self.checkpoint.storage,
-        )
+        staged = [file for _, files in batches for file in files]
+        checkpoint = self.checkpoint.storage
         with suppress(FileNotFoundError):
             return _marked(checkpoint.get(mark))
         # A delivery without merging may have begun to rename them.
         if self.merge is None or not self.staging.exists(staged[0].name):
             return None
-        terms = generation, self.cutting, self.fsync
-        merged = together(staged, self.staging, *terms, self.merge)
+        merged = together(staged, self.staging, generation, self.cutting, self.fsync, self.merge)
         rows = [(file.name, file.size_bytes, file.crc32) for file in merged]
         checkpoint.create(mark, json.dumps(rows).encode())
         self._check_alone(batches[-1][0], generation)  # else a newer driver may have removed it

@@ -138,8 +138,9 @@ def _frames(
         return None
     logs.mend(runner.manifest)
     logs.warn()
-    terms = checkpoint.spark, request.trigger, request.name
-    return Frames(request.spark, request.frames, logs, *terms)
+    return Frames(
+        request.spark, request.frames, logs, checkpoint.spark, request.trigger, request.name
+    )
 
 
 def _looping(
@@ -296,8 +297,8 @@ def _runner(
             why_jobs(request.spark, settings, sink, has_frames=bool(request.frames)),
         ),
     )
-    terms = choices, checkpoint, query, delivery, settings
-    return BatchRunner(jobs, request.query, *terms), jobs
+    runner = BatchRunner(jobs, request.query, choices, checkpoint, query, delivery, settings)
+    return runner, jobs
 
 
 def _columns_of(request: Request) -> dict[int, str]:
