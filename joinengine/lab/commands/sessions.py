@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from joinengine.model.texts import counted, in_a_line
 
 #: How long a master of Spark's own may take to accept a connection, in seconds.
 _ANSWERS_S = 10.0
+#: How long Spark's process may take to end after Ctrl-C, in seconds.
+_ENDS_S = 10.0
 #: Masters of Spark, by how they begin; a local one has cores.
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.*\]|spark://.+|yarn|k8s://.+"
@@ -50,6 +53,7 @@ def started(master: str) -> Iterator[Any]:
         raise JoinEngineError(
             f"--master: Spark does not start with {master} ({in_a_line(error)}); its log is {log}"
         ) from None
+    is_cut = False
     try:
         yield spark
     except InvalidRequest:  # the sentence says all
@@ -60,11 +64,30 @@ def started(master: str) -> Iterator[Any]:
         raise
     except BaseException:  # Ctrl-C: there is nothing to look up
         log.unlink(missing_ok=True)
+        is_cut = True
         raise
     else:
         log.unlink(missing_ok=True)
     finally:
+        _end(spark, is_cut=is_cut)
+
+
+def _end(spark: Any, *, is_cut: bool) -> None:
+    """End Spark. Its process ends with this one; after Ctrl-C, which may come again, it is seen to.
+
+    A call that the second one has cut can leave Spark waiting for ever.
+    """
+    process = getattr(spark.sparkContext._gateway, "proc", None) if is_cut else None
+    try:
         spark.stop()
+        if process is not None:
+            process.stdin.close()
+            process.wait(_ENDS_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        if process is not None and process.poll() is None:
+            process.kill()
 
 
 def _check_answers(master: str) -> None:
