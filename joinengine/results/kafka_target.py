@@ -75,7 +75,7 @@ class KafkaTarget(Target):
         self._shape = shape
         self._writers = writers
         self._carry_out = carry_out
-        self._generation = 0
+        self._opening = 0, 0
         self._token = NOTHING
 
     @property
@@ -98,7 +98,7 @@ class KafkaTarget(Target):
         """Begin transactions anew under all ids, then read their tokens."""
         if self._writers.exactly_once:
             self._take()
-        self._generation = generation
+        self._opening = generation, self._opening[1] + 1
         reports = self._run((), opens=True)
         self._token = min(report.token for report in reports)
 
@@ -130,7 +130,7 @@ class KafkaTarget(Target):
                     f"{self._query}-{number}",
                     number,
                     self.tokens,
-                    self._generation,
+                    self._opening,
                     opens,
                     self._shape,
                     self._checkpoint.results.folder,

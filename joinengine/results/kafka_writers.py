@@ -57,14 +57,15 @@ class DeliverTask:
     """What one writer delivers: of each batch its share of the staged files in `folder`.
 
     `writer`: its transactional id. `partition`: its own in the topic `tokens`; empty: there are no
-    transactions, and no tokens. `generation`: of the driver. `opens`: a writer is made anew.
+    transactions, and no tokens. `opening`: (generation of the driver, how often it has opened the
+    topics), and a writer of another opening is shut out. `opens`: a writer is made anew.
     """
 
     cluster: Cluster
     writer: str
     partition: int
     tokens: str
-    generation: int
+    opening: tuple[int, int]
     opens: bool
     shape: Shape
     folder: str
@@ -101,10 +102,10 @@ def deliver(task: DeliverTask, world: World) -> DeliverReport:
         writer.send(task)
         return DeliverReport(writer.token)
     except _Gone as gone:
-        _writers.pop((task.writer, task.generation), None)
+        _writers.pop(_which(task), None)
         return DeliverReport(token, gone.outcome, str(gone))
     except BaseException:
-        _writers.pop((task.writer, task.generation), None)
+        _writers.pop(_which(task), None)
         raise
 
 
@@ -112,21 +113,30 @@ def deliver(task: DeliverTask, world: World) -> DeliverReport:
 _writers = OrderedDict[tuple[str, int], "_Writer"]()
 
 
+def _which(task: DeliverTask) -> tuple[str, int]:
+    return task.writer, task.opening[0]
+
+
 def _writer_of(task: DeliverTask, world: World) -> _Writer:
-    which = task.writer, task.generation
-    if task.opens or which not in _writers:
-        _writers[which] = _Writer(task, world)
-    _writers.move_to_end(which)
+    """The writer of a task, made anew unless this process has it from the same opening.
+
+    A task may run in another process than the one before. The writer that is made there shuts out
+    the one here, which no task of this opening must find again; the next opening makes another.
+    """
+    writer = _writers.pop(_which(task), None)
+    if writer is None or task.opens or writer.opening != task.opening:
+        writer = _Writer(task, world)
+    _writers[_which(task)] = writer
     while len(_writers) > _KEPT:
         _writers.popitem(last=False)
-    return _writers[which]
+    return writer
 
 
 class _Writer:
     """A producer; `token`: the newest batch that it, or an earlier one with its id, has sent."""
 
     def __init__(self, task: DeliverTask, world: World) -> None:
-        self._world = world
+        self._world, self.opening = world, task.opening
         self._kafka = library()
         self._cluster = task.cluster
         self._failed: Any = None  # the first error of a message

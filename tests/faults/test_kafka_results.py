@@ -269,11 +269,28 @@ def test_another_program_with_the_same_id_is_named(tmp_path, broker):
     assert delivered(broker, topic) == truth()
 
 
+@pytest.mark.parametrize("ways", ["ABAABBAAB", "ABABABABA", "BAABBBABA"])
+def test_tasks_may_run_in_another_process_each_time(tmp_path, broker, monkeypatch, ways):
+    """A process may hold a writer that one in the other has shut out since."""
+    topic, way = fresh_topic(broker), iter(ways)
+    query = start(tmp_path, broker, topic)
+    held = {name: kafka_writers.OrderedDict() for name in "AB"}
+
+    def step(name):
+        if name in ("opening", "delivering"):
+            monkeypatch.setattr(kafka_writers, "_writers", held[next(way, "A")])
+
+    query.jobs.step = step
+    go_on(query)
+    assert next(way, None) is None
+    assert delivered(broker, topic) == truth()
+
+
 def test_a_transaction_that_takes_too_long_is_done_again_or_named(tmp_path, broker):
     topic = fresh_topic(broker)
     task = DeliverTask(
         Cluster(broker.servers, {"transaction.timeout.ms": "99999999"}),
-        *("late-0", 0, "tokens", 1, True, Shape(Value.JSON, topic), str(tmp_path)),
+        *("late-0", 0, "tokens", (1, 1), True, Shape(Value.JSON, topic), str(tmp_path)),
     )
     with pytest.raises(InvalidRequest, match="allows no transaction as long as"):
         deliver(task, MACHINE)

@@ -175,6 +175,6 @@ def test_each_file_of_a_batch_has_one_producer():
 def test_instructions_travel_and_show_no_secret():
     broker = Cluster("b:9092", {"sasl.password": "hunter2"})
     files = (StoredFile("g1-a.parquet", 1, 0),)
-    task = DeliverTask(broker, "q-0", 0, "tokens", 1, False, JSON, "folder", ((3, files),))
+    task = DeliverTask(broker, "q-0", 0, "tokens", (1, 1), False, JSON, "folder", ((3, files),))
     assert decode(encode(task), DeliverTask) == task
     assert "hunter2" not in repr(task)
