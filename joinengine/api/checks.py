@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -45,6 +46,11 @@ def check_source(side: Any) -> None:
         raise InvalidRequest(
             "an input must be a streaming DataFrame, a Stream or a StreamJoin; found a pandas "
             "DataFrame. Make a table of it with spark.createDataFrame(..)"
+        )
+    if isinstance(side, str | Path):
+        raise InvalidRequest(
+            f"an input must be a streaming DataFrame, a Stream or a StreamJoin; found str "
+            f"{str(side)!r}. Read a folder with parquet_stream(spark, {str(side)!r})"
         )
     if not isinstance(side, DataFrame):
         raise InvalidRequest(
@@ -135,7 +141,8 @@ def check_window(
     Refuses columns that are not event time, two types of event time, and a source without a delay.
     """
     check_times(window, schemas, name)
-    left, right = (_delay(window.delays_us[side], sources[side], name) for side in PAIR)
+    by = window.function if isinstance(window, Sliding) else name
+    left, right = (_delay(window.delays_us[side], sources[side], name, by) for side in PAIR)
     return replace(window, delays_us=(left, right))
 
 
@@ -172,7 +179,7 @@ def check_event_time(
 ) -> int:
     """The delay of one input, settled; refuses what `check_window` refuses."""
     _time_fields(schema, columns)
-    return _delay(delay, timed)
+    return _delay(delay, timed, "window", "windows")
 
 
 def _time_fields(schema: pa.Schema, columns: Sequence[str], name: str = "within") -> list[pa.Field]:
@@ -182,14 +189,15 @@ def _time_fields(schema: pa.Schema, columns: Sequence[str], name: str = "within"
     return fields
 
 
-def _delay(given: int | None, timed: Timed | None, name: str = "within") -> int:
+def _delay(given: int | None, timed: Timed | None, name: str, function: str) -> int:
+    """The delay that is given, or that of the input; `function`: the one that takes it."""
     if timed is None:  # an operator with windows: its watermark follows from those of its inputs
         return 0
     source, column = timed
     delay = delays_of(source).get(column) if given is None else given
     if delay is None:
         raise NoDelay(
-            f"{name}: the delay of {column} is missing. Give {name}(..., delay=...), or call "
+            f"{name}: the delay of {column} is missing. Give {function}(..., delay=...), or call "
             f"withWatermark({column!r}, ...) on the input",
             column,
         )

@@ -48,7 +48,9 @@ def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFU
             f"{said}; to compare them takes more than {MOST_DIGITS} digits. Cast them to decimals "
             f"with fewer digits"
         )
-    raise InvalidRequest(f"{said}, which cannot be compared; cast one of them")
+    raise InvalidRequest(
+        f"{said}, which cannot be compared; cast one of them, a number to text, say"
+    )
 
 
 def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,17 +13,21 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.folders import check_partitions
 from joinengine.results.merging import TARGET_BYTES
+from joinengine.results.noted import delivered_to
 from joinengine.results.outputs import Wanted
 from joinengine.results.readers import ReaderSink, Receiver
-from joinengine.results.sinks import SinkFactory
+from joinengine.results.sinks import DiscardSink, SinkFactory
 from joinengine.results.staging import Cutting
 from joinengine.spark.jobs.result_jobs import merges
 from joinengine.spark.query.frame_sinks import Transform, TransformedParquetSink
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.session import session
 from joinengine.spark.sources.locations import place
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
+
+_log = logging.getLogger("joinengine")
 
 
 def parquet_sink(
@@ -88,6 +93,18 @@ def reader_sink(join: ResolvedJoin, receive: Receiver) -> SinkFactory:
     """What makes the sink that calls `receive`. Raises InvalidRequest if there is a transform."""
     check_untransformed(join, "foreach_batch_arrow")
     return lambda checkpoint, query: ReaderSink(checkpoint.results, join.schema, receive)
+
+
+def dropping(checkpoint: Checkpoint, query: str) -> DiscardSink:
+    """The sink that drops results; it says so if the checkpoint has delivered any."""
+    place = delivered_to(checkpoint)
+    if place is not None:
+        _log.warning(
+            "joinengine: checkpoint %s has delivered its results to %s; this run drops its own, "
+            "and no later run makes them again",
+            *(checkpoint.location, place),
+        )
+    return DiscardSink()
 
 
 def check_untransformed(join: ResolvedJoin, kind: str) -> None:

@@ -107,9 +107,11 @@ class SqlText:
             first, begin = error.errors[0], re.match(r"\s*(\w+)", self.text)
             if begin is not None and begin[1].upper() not in ("SELECT", "WITH"):
                 raise InvalidRequest(f"sql: expected one SELECT, found {begin[1]}") from None
+            is_spark = re.search(r"\bwindow\s*\(", self.text, re.IGNORECASE) is not None
             raise InvalidRequest(
                 f"sql: line {first['line']}, column {first['col']}: the text is not valid SQL near "
                 f"{first['highlight']!r}: {_as_told(first['description'])}"
+                f"{'. In place of window(..) write TUMBLE or HOP (docs/sql.md)' * is_spark}"
             ) from None
         if not statements:
             raise InvalidRequest("sql: expected one SELECT, found no text")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
-from joinengine.api.file_sinks import parquet_sink, reader_sink
+from joinengine.api.file_sinks import dropping, parquet_sink, reader_sink
 from joinengine.api.kafka_sink import kafka_sink
 from joinengine.api.lake_sinks import table_sink
 from joinengine.api.option_table import FORMATS, OPTIONS
@@ -28,7 +28,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import quoted
 from joinengine.results.readers import Receiver
-from joinengine.results.sinks import DiscardSink, Sink, SinkFactory
+from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.spark.query import formats
 from joinengine.spark.query.frame_sinks import FrameSink
 from joinengine.spark.query.join_query import JoinQuery
@@ -221,16 +221,31 @@ class JoinWriter:
         """Start the query, and append its results to a table, at least once."""
         return replace(self, table=tableName, function=None, receiver=None).start()
 
-    def start(self, path: str | None = None) -> JoinQuery:
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | Sequence[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> JoinQuery:
         """Check the query, recover its checkpoint, and start it.
 
-        `path`: the folder for the results, the same as `.option("path", ...)`. Raises
-        InvalidRequest, or CheckpointMismatch, before any job runs. Raises DamagedState if a file of
-        the checkpoint is missing or damaged.
+        `path`: the folder for the results, the same as `.option("path", ...)`; the others are the
+        methods of these names, as in Spark. Raises InvalidRequest, or CheckpointMismatch, before
+        any job runs. Raises DamagedState if a file of the checkpoint is missing or damaged.
         """
-        options = self.settings
         if path is not None:
-            options = given.merged(options, given.named("path", path))
+            options = {"path": path, **options}
+        writer = self.options(**options)
+        writer = writer if format is None else writer.format(format)
+        writer = writer if outputMode is None else writer.outputMode(outputMode)
+        writer = writer if partitionBy is None else writer.partitionBy(partitionBy)
+        return (writer if queryName is None else writer.queryName(queryName))._start()
+
+    def _start(self) -> JoinQuery:
+        options = self.settings
         kind = self._kind()
         given.check_names(kind, options)
         given.check_folders(kind, self.partitions)
@@ -322,7 +337,7 @@ class JoinWriter:
             case "to_df" if self.factory is not None:
                 factory = self.factory
             case "noop" if join.transform is None:
-                factory = lambda checkpoint, query: DiscardSink()  # noqa: E731
+                factory = dropping
             case _:
                 return self._of_frames(kind, options)
         return factory, None

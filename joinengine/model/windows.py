@@ -189,6 +189,11 @@ class Sliding:
         Lateness(self.delays_us, self.idle_after_us, self.ahead_us).check("window")
 
     @property
+    def function(self) -> str:
+        """The function that makes it."""
+        return "tumbling" if self.size_us == self.slide_us else "sliding"
+
+    @property
     def lower_us(self) -> int:
         """Pairs are less than a size apart."""
         return 1 - self.size_us

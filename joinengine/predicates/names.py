@@ -45,7 +45,7 @@ def resolve(
     if qualified and (not columns or not pa.types.is_struct(columns[0][1].type)):
         columns = []
     if not columns:
-        known = ", ".join(name for side in sides for name in schemas[side].names)
+        known = ", ".join(dict.fromkeys(name for side in sides for name in schemas[side].names))
         if qualified and known:
             known = f"the columns of the {sides[0].name.lower()} side are {known}"
         else:
@@ -53,6 +53,12 @@ def resolve(
         other = sides[0].other
         if qualified and _columns(names[1], schemas, [other], exact=exact):
             hint = f". The {other.name.lower()} side has {names[1]!r}"
+        elif len(names) > 1 and _columns(names[1], schemas, list(PAIR), exact=exact):
+            of = [
+                side.name.lower()
+                for side, _ in _columns(names[1], schemas, list(PAIR), exact=exact)
+            ]
+            hint = f". Write {' or '.join(f'{side}.{names[1]}' for side in of)}"
         else:
             hint = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
         raise InvalidRequest(f"{what}: column {quoted(written)} does not exist; {known}{hint}")

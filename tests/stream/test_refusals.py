@@ -44,7 +44,13 @@ REFUSED = {
     "instances: layout auto needs from 1 to 65536 instances, found 0": {"instances": 0},
     "how: expected one of .*, found 'sideways'": {"how": "sideways"},
     "how: 'left' needs a window": {"how": "left_outer"},
-    "the delay of o_ts is missing": {"within": tumbling("o_ts", "i_ts", size="1 s")},
+    r"the delay of o_ts is missing. Give tumbling\(": {
+        "within": tumbling("o_ts", "i_ts", size="1 s")
+    },
+    r"the delay of i_ts is missing. Give sliding\(": {
+        "within": sliding("o_ts", "i_ts", size="2 s", slide="1 s", delay=("0 s", None))
+    },
+    "where: column 'o.price' does not exist; .*Write left.price$": {"where": "o.price > 3"},
     "column 't' of the right side does not exist": {
         "within": sliding("o_ts", "t", size="2 s", slide="1 s")
     },

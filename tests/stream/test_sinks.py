@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 import uuid
 from collections import Counter
 from dataclasses import replace
@@ -12,7 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, TakenOver, active, equi, parquet_stream, within
+from joinengine import (
+    InvalidRequest,
+    JoinEngineError,
+    StreamJoin,
+    TakenOver,
+    active,
+    equi,
+    parquet_stream,
+    within,
+)
 from joinengine.spark.query.frame_sinks import TransformedParquetSink
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
@@ -55,6 +65,42 @@ def test_foreach_batch_gets_frames_and_numbers(writer, folders):
     seen.clear()
     writer().foreachBatch(lambda frame, batch: seen.update({batch: 1})).start().awaitTermination()
     assert not seen, "a start after a clean end hands nothing on again"
+
+
+def test_a_start_says_all_that_sparks_does(writer, folders, tmp_path):
+    query = writer().start(
+        str(tmp_path / "out"), "parquet", "append", "day", "said", compression="zstd"
+    )
+    assert query.name == "said"
+    query.awaitTermination()
+    assert {path.name.partition("=")[0] for path in tmp_path.glob("out/*=*")} == {"day"}
+    files = sorted(tmp_path.glob("out/*=*/*.parquet"))
+    assert pq.ParquetFile(files[0]).metadata.row_group(0).column(0).compression == "ZSTD"
+    assert sum(pq.read_metadata(file).num_rows for file in files) == expected(folders).total()
+
+
+def test_an_error_of_a_function_leads_to_its_line(writer):
+    def fails(frame, batch):
+        raise ValueError("no room")
+
+    with pytest.raises(JoinEngineError, match="the query failed: ValueError: no room") as raised:
+        writer().foreachBatch(fails).start().awaitTermination()
+    cause = raised.value.__cause__
+    assert isinstance(cause, ValueError)
+    assert [frame.name for frame in traceback.extract_tb(cause.__traceback__)][-1] == "fails"
+
+
+def test_results_that_are_dropped_after_others_were_kept_are_told(
+    writer, folders, tmp_path, caplog
+):
+    writer().format("noop").start().awaitTermination()
+    assert "drops its own" not in caplog.text
+    folders.add()
+    with pytest.raises(InvalidRequest, match=r"'parket'\. Did you mean 'parquet'\?\. joinengine"):
+        writer().format("parket").start()
+    writer().format("parquet").start(str(tmp_path / "out")).awaitTermination()
+    writer().format("noop").start().awaitTermination()
+    assert f"has delivered its results to {tmp_path / 'out'}; this run drops its own" in caplog.text
 
 
 def test_memory(spark, writer, folders):

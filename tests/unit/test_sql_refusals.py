@@ -14,6 +14,7 @@ REFUSED = {
     "insert into f select 1": "expected one SELECT, found INSERT",
     "selec a from": "expected one SELECT, found selec",
     "select a from f where\n x = 'abc": "sql: line 2, column 6: ' is not closed",
+    "select count(*) as n from f group by window(ts, '10 minutes')": "write TUMBLE or HOP",
     "select `a from f": "sql: line 1, column 8: ` is not closed",
     "select /* a from f": "the text cannot be read",
     "select 1 as one": "FROM is missing",

@@ -42,7 +42,7 @@ OWN = (
     ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files, or kafka:TOPIC."),
     ("left-schema", "DDL", "Columns of the messages of kafka:TOPIC: id bigint, at timestamp."),
     ("right-schema", "DDL", "The same of the right side."),
-    ("on", "A=B,..", "Key columns as left=right. A name alone means that both sides have it."),
+    ("on", "A=B,..", "Key columns as left=right; or names alone, if both sides have all of them."),
     (
         "asof",
         "LT,RT",
@@ -212,8 +212,8 @@ def _equal(text: str, floats: str | None) -> Equi:
         return Equi(tuple(names), tuple(names), using=True, floats=kind)
     if not all(left.strip() and right.strip() and "=" not in right for left, _, right in pairs):
         raise InvalidRequest(
-            f"on: expected key columns such as user_id=buyer_id or a=b,c=d, or names that both "
-            f"sides have, such as k,m; found {text!r}"
+            f"on: expected key columns such as user_id=buyer_id or a=b,c=d, or names alone that "
+            f"both sides have, such as k,m. Beside a=b, write k=k. Found {text!r}"
         )
     lefts, rights = ([pair[n].strip() for pair in pairs] for n in (0, 2))
     return equi(lefts, rights, floats=kind)

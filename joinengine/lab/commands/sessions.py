@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -186,6 +187,18 @@ def passing(state: str | None) -> Iterator[Any]:
         MACHINE.storage(state).delete_folder(name)
 
 
+@contextmanager
+def _untold() -> Iterator[None]:
+    """No warning of a query inside, which nobody has asked for, is told."""
+    log = logging.getLogger("joinengine")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> None:
     """Let the next layout of a comparison not pay for the start of the JVM and its workers.
 
@@ -193,7 +206,7 @@ def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> N
     """
     from joinengine.lab.queries.runs import run as run_query  # noqa: PLC0415
 
-    with console.err.status("warming up"), passing(state) as places:
+    with console.err.status("warming up"), _untold(), passing(state) as places:
         if query.generated:
             small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
             small = replace(small, cluster=None)  # topics hold the whole stream

@@ -47,7 +47,9 @@ def plain_error(error: BaseException) -> JoinEngineError:
         return error
     if not isinstance(error, _OF_SPARK):
         text = "".join(traceback.format_exception(error))
-        return _disk_of(text) or _failed(f"{type(error).__name__}: {error}")
+        failure = _disk_of(text) or _failed(f"{type(error).__name__}: {error}")
+        failure.__cause__ = error  # of a function of the user's, which is where to look
+        return failure
     return told_by_spark(str(error))
 
 

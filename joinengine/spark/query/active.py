@@ -100,5 +100,10 @@ def _stop(queries: list[JoinQuery]) -> None:
 def _end_all() -> None:
     """The process ends: no batch is begun any more, and the running ones are cut short."""
     for query in active():
+        _log.warning(
+            "joinengine: the program ends while %r runs, so the query stops; let the program wait "
+            "with awaitTermination()",
+            query,
+        )
         with suppress(Exception):  # there may be no JVM any more
             query.end()

@@ -13,11 +13,14 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import meant
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.sources.locations import local_path
 
 _FILE_FORMATS = ("avro", "csv", "json", "orc", "text", "xml")
 FrameWriter = Callable[[DataFrame, int], None]
+#: Formats that the engine writes, for a message.
+_OURS = ("parquet", "delta", "iceberg", "kafka", "console", "memory", "noop")
 
 
 def format_writer(
@@ -76,9 +79,9 @@ def _check_format(spark: Any, kind: str) -> None:
         sources.lookupDataSource(kind, spark._jsparkSession.sessionState().conf())
     except (Py4JJavaError, PySparkException) as error:
         raise InvalidRequest(
-            f"format: Spark does not know {kind!r}; joinengine itself writes parquet, noop, "
-            "console and memory. Correct the name, or add the package of the format to the "
-            "session (spark.jars.packages)"
+            f"format: Spark does not know {kind!r}{meant(kind, _OURS)}. joinengine itself "
+            f"writes {', '.join(_OURS)}. Correct the name, or add the package of the format to "
+            "the session (spark.jars.packages)"
         ) from error
 
 
