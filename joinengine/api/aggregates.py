@@ -28,7 +28,7 @@ from joinengine.model.aggregation import (
     result_schema,
 )
 from joinengine.model.arguments import check_count, check_names, check_one_of, check_text
-from joinengine.model.columns import require_column
+from joinengine.model.columns import refuse_doubles, require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -58,6 +58,8 @@ class StreamAggregate(StreamQuery):
     as `instances`.
     `merge_every`: merge partial results after this many batches. A greater number means fewer
     partial results, and later results.
+    `select`: the columns of the results, if not all: a list of names, or a mapping of the name of a
+    column to the group, aggregate or edge of the window that it is.
 
     Results have the additional columns window_start and window_end, and are written when their
     window has ended. Sums of integers have 64 bits, and a greater sum is an error. Sums of decimals
@@ -78,13 +80,9 @@ class StreamAggregate(StreamQuery):
         instances: int | None = None,
         aggregators: int | None = None,
         merge_every: int = 1,
+        select: Columns | Mapping[str, str] | None = None,
     ) -> None:
-        if not isinstance(source, StreamJoin):
-            checks.check_source(source)
-            if checks.is_table(source):
-                raise InvalidRequest(
-                    "the source must be a stream; found a bounded DataFrame. Group it with Spark"
-                )
+        _check_source(source)
         self._source = source
         self._schema = schema_of_side(source)
         _check_kinds(aggregates, window, top)
@@ -124,6 +122,9 @@ class StreamAggregate(StreamQuery):
         kind = self._schema.field(self._time.times[0][0]).type
         self._results = result_schema(fields, compiled, kind)
         check_schema(self._results, "the result")
+        self._selected = () if select is None else _selected(select, self._results, exact=exact)
+        fields = [self._results.field(column).with_name(n) for n, column in self._selected]
+        self._output = pa.schema(fields) if fields else self._results
 
     @property
     def _is_sketched(self) -> bool:
@@ -198,15 +199,17 @@ class StreamAggregate(StreamQuery):
     def _flat(self) -> tuple[list[Any], list[Source]]:
         source = self._source
         before, sources = source._flat() if isinstance(source, StreamJoin) else ([], [source])
+        return [*before, *(_StageNode(self, stage) for stage in self._stages)], sources
+
+    @property
+    def _stages(self) -> tuple[Stage, ...]:
         if isinstance(self._grouping.panes, Last):
-            return [*before, _StageNode(self, Stage.RUNNING)], sources
-        stages = [Stage.PARTIAL, Stage.MERGE]
-        if self._grouping.top is not None and not self._is_sketched:
-            stages.append(Stage.TOP)
-        return [*before, *(_StageNode(self, stage) for stage in stages)], sources
+            return (Stage.RUNNING,)
+        has_top = self._grouping.top is not None and not self._is_sketched
+        return (Stage.PARTIAL, Stage.MERGE, *[Stage.TOP] * has_top)
 
     def _output_schema(self) -> pa.Schema:
-        return self._results
+        return self._output
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,36 @@ class _StageNode:
             output_schema=parts if self.stage is Stage.PARTIAL else whole._results,
             instances=whole._instances if self.stage.is_first else whole._aggregators,
             merge_every=whole._merge_every,
+            shown=whole._selected if self.stage is whole._stages[-1] else (),
         )
+
+
+def _check_source(source: Any) -> None:
+    """Refuse what is no stream and no join."""
+    if isinstance(source, StreamJoin):
+        return
+    checks.check_source(source)
+    if checks.is_table(source):
+        raise InvalidRequest(
+            "the source must be a stream; found a bounded DataFrame. Group it with Spark"
+        )
+
+
+def _selected(
+    select: Columns | Mapping[str, str], results: pa.Schema, *, exact: bool
+) -> tuple[tuple[str, str], ...]:
+    """(name, column of the results) of each column that `select` names, in its order."""
+    if isinstance(select, Mapping):
+        named = dict(select)
+    else:
+        named = {n: n for n in check_names(select, "select", "select=['k', 'n']")}
+    if not named:
+        raise InvalidRequest("select: no column is named; name at least one")
+    for name, column in named.items():
+        check_text(column, f"select: {name}", "select={'count': 'n'}")
+    columns = [require_column(results, column, "select", exact=exact) for column in named.values()]
+    refuse_doubles(list(named), "select")
+    return tuple(zip(named, (field.name for field in columns), strict=True))
 
 
 def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:

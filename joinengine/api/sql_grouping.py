@@ -69,14 +69,20 @@ class Groups:
             raise self._refusal("GROUP BY needs an aggregate; write count(*) AS n in SELECT")
         source, names = self._source(node_of)
         with self.reader.text.at(self.select.args["group"]):
-            made = StreamAggregate(
-                source,
-                by=[names[key] for key in self.keys],
-                aggregates=self._aggregates(schema_of_side(source), names),
-                window=self._windows(names, delay),
+            settings = {
+                "by": [names[key] for key in self.keys],
+                "aggregates": self._aggregates(schema_of_side(source), names),
+                "window": self._windows(names, delay),
                 **{name: value for name, value in sizes.items() if value is not None},
-            )
-        return self._shown(made, names, None if having is None else having.this)
+            }
+            made = StreamAggregate(source, **settings)
+        texts = {name: self._result(node, names) for name, node in self.shown.items()}
+        columns = made._output_schema().names
+        if having is not None or not all(text in columns for text in texts.values()):
+            return self._computed(made, names, texts, None if having is None else having.this)
+        if list(texts.items()) == [(name, name) for name in columns]:
+            return made
+        return StreamAggregate(source, **settings, select=texts)
 
     def _aggregates(self, schema: pa.Schema, names: Mapping[Key, str]) -> dict[str, str]:
         """The aggregates as text. Refuses what predicates refuse, where it is written."""
@@ -169,11 +175,10 @@ class Groups:
                 return windows(names[key], lengths[1], lengths[0], delay=delay)
         return session_windows(names[key], gap=lengths[0], delay=delay)
 
-    def _shown(
-        self, made: StreamAggregate, names: Mapping[Key, str], having: Any
+    def _computed(
+        self, made: StreamAggregate, names: Mapping[Key, str], texts: Mapping[str, str], having: Any
     ) -> StreamAggregate:
         """The query with the columns of SELECT, and without the groups that HAVING leaves out."""
-        texts = {name: self._result(node, names) for name, node in self.shown.items()}
         checked = [*texts.items(), *([("having", self._result(having, names))] if having else [])]
         for name, text in checked:
             if text != name:

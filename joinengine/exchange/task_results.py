@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from typing_extensions import override
@@ -41,6 +41,18 @@ class ToOperator:
 Target = SinkTarget | ToOperator
 
 
+class ResultColumns(NamedTuple):
+    """The columns of results as they are made: `schema`.
+
+    `shown`: (name, column) of what the target gets; empty: all columns. `is_changelog`: the last
+    column says how often a row counts.
+    """
+
+    schema: pa.Schema
+    shown: Sequence[tuple[str, str]] = ()
+    is_changelog: bool = False
+
+
 class _Writer(Protocol):
     @abstractmethod
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
@@ -57,14 +69,17 @@ class Results:
     def __init__(
         self,
         target: Target,
-        schema: pa.Schema,
+        columns: ResultColumns,
         exchange: Exchange,
         world: World,
         *,
         checksum: Checksum | None,
         most_bytes: int,
     ) -> None:
-        self._schema = schema
+        schema, shown = columns.schema, columns.shown
+        self._places = [schema.get_field_index(column) for _, column in shown]
+        fields = [schema.field(column).with_name(name) for name, column in shown]
+        self._schema = pa.schema(fields) if shown else schema
         self._now_s = world.now_s
         self._checksum = checksum
         self._writer = _writer(target, exchange, world)
@@ -77,6 +92,8 @@ class Results:
 
     def add(self, columns: list[pa.Array]) -> None:
         """Take over some results, as columns of the output schema."""
+        if self._places:
+            columns = [columns[place] for place in self._places]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         size = batch.nbytes  # some 2 us a column
         self._waiting.append(batch)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.roles import Admission
+from joinengine.exchange.task_results import ResultColumns
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
@@ -66,12 +67,8 @@ def carry_out(
     operator: Operator, task: OperatorTask, store: RunStore, exchange: Exchange, world: World
 ) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator, `exchange` has what arrives."""
-    memory = task.memory_bytes
-    desk = Desk(
-        *(task.header, operator.output_schema, store, exchange, world),
-        memory_bytes=memory,
-        is_changelog=operator.is_changelog,
-    )
+    columns = ResultColumns(operator.output_schema, operator.shown, operator.is_changelog)
+    desk = Desk(*(task.header, columns, store, exchange, world), memory_bytes=task.memory_bytes)
     shelves = (task.stored.runs, *task.shelves.values())
     if task.header.survives and (lost := desk.lost(shelves)):
         return OperatorReport(task.header.task, lost=lost)
@@ -218,6 +215,11 @@ class Operator(Protocol):
     def until_us(self) -> int | None:
         """The event time that the right side must reach before the left one is read; None: none."""
         return None
+
+    @property
+    def shown(self) -> Sequence[tuple[str, str]]:
+        """(name, column) of the results that the sink gets; empty: all of `output_schema`."""
+        return ()
 
     @abstractmethod
     def admission(self, side: Side) -> Admission:

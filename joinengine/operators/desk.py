@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import pyarrow as pa
 
 from joinengine.balancing.costs import Amounts, shared_out
 from joinengine.balancing.counting import Asked, Done, count_keys
 from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.exchange import Exchange, Through
-from joinengine.exchange.task_results import Results, Target
+from joinengine.exchange.task_results import ResultColumns, Results, Target
 from joinengine.kernels.hashing import Words, multiset_checksum, net_checksum
 from joinengine.kernels.probing import Needles, group_keys
 from joinengine.layouts.service_levels import Level
@@ -102,21 +101,20 @@ class Desk:
     def __init__(
         self,
         header: TaskHeader,
-        result_schema: pa.Schema,
+        columns: ResultColumns,
         store: RunStore,
         exchange: Exchange,
         world: World,
         *,
         memory_bytes: int,
-        is_changelog: bool = False,
     ) -> None:
         store.see(header.files, header.batch)
         self.header = header
         self.report = OperatorReport(header.task)
         self.memory_bytes = memory_bytes
-        checksum = net_checksum if is_changelog else multiset_checksum
+        checksum = net_checksum if columns.is_changelog else multiset_checksum
         self.results = Results(
-            *(header.target, result_schema, exchange, world),
+            *(header.target, columns, exchange, world),
             checksum=checksum if header.checksum else None,
             most_bytes=memory_bytes // 8,
         )

@@ -208,6 +208,38 @@ def test_every_layout_adds_up(
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
 
 
+@pytest.mark.parametrize(
+    "window", [windows("lt", "60 us", delay="0 us"), last("lt", rows=3, delay="0 us")]
+)
+@pytest.mark.parametrize("best", [None, 2])
+def test_the_results_have_the_columns_that_are_selected(window, best):
+    """In their order, under their names; one may come twice."""
+    if best is not None and not hasattr(window.panes, "slide_us"):
+        pytest.skip("last rows have no top")
+    given = {"by": "lk", "aggregates": {"n": "count(*)", "s": "sum(lv)"}, "window": window}
+    given |= {
+        "instances": 2,
+        "layout": "hash",
+        **({} if best is None else {"top": top(best, by="n")}),
+    }
+    whole = StreamAggregate(SOURCE, **given)
+    names = whole._output_schema().names
+    select = {"z": names[-1], "s": "s", "again": "s", "k": "lk"}
+    part = StreamAggregate(SOURCE, **given, select=select)
+    assert part._output_schema().names == list(select)
+    assert part.query().operators[-1].account()["select"][0] == f"{names[-1]} as z"
+    rows = []
+    for plan in (whole, part):
+        with fed(plan, "hash", HOT, set(), InlineJobs(), Settings()) as query:
+            rows.append(query.output())
+    places = [names.index(column) for column in select.values()]
+    assert rows[0]
+    expected = Counter()
+    for row, n in rows[0].items():
+        expected[tuple(row[place] for place in places)] += n
+    assert rows[1] == expected
+
+
 @relaxed
 @example(batches=HOT, window=windows("lt", "60 us", delay="0 us"), merge_every=3)
 @example(batches=HOT, window=session_windows("lt", "3 us", delay="0 us"), merge_every=3)

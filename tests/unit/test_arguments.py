@@ -158,6 +158,9 @@ AGGREGATES = {
     },
     "aggregators: '2' .* is not a whole number": {"aggregators": "2"},
     "merge_every: 1.5 .* is not a whole number": {"merge_every": 1.5},
+    "select: no column is named; name at least one": {"select": []},
+    "select: column 'no' does not exist; the columns are": {"select": {"n": "no"}},
+    "select: 5 .* is not a column name": {"select": 5},
 }
 
 

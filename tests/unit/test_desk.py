@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from joinengine.exchange.task_results import Results
+from joinengine.exchange.task_results import ResultColumns, Results
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.results.targets import Discard
 from joinengine.wire.reports import OperatorReport
@@ -17,7 +17,7 @@ def test_the_checksum_is_of_all_results_however_they_come(most_bytes):
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     pieces = [[pa.array([1, 2]), pa.array(["a", None])], [pa.array([3]), pa.array(["ccc"])]] * 2
     given = {"checksum": multiset_checksum, "most_bytes": most_bytes}
-    results = Results(Discard(), schema, None, MemoryWorld(), **given)
+    results = Results(Discard(), ResultColumns(schema), None, MemoryWorld(), **given)
     for piece in pieces:
         results.add(piece)
     report = OperatorReport(0)

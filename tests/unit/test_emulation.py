@@ -14,6 +14,7 @@ from joinengine.balancing.costs import PRICED, Amounts, Costs, Load
 from joinengine.driver.settings import Settings
 from joinengine.driver.trial import Trial
 from joinengine.exchange.exchange import FileExchange, ThroughFiles
+from joinengine.exchange.task_results import ResultColumns
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work, slowed
 from joinengine.lab.inline.inline_jobs import InlineJobs
@@ -74,7 +75,7 @@ def worked(received, work, results=()):
     exchange = FileExchange(world.storage("exchange"), world)
     begin = world.timer_s()
     store = RunStore(world.storage("runs"))
-    desk = Desk(header, pa.schema([]), store, exchange, world, memory_bytes=1 << 20)
+    desk = Desk(header, ResultColumns(pa.schema([])), store, exchange, world, memory_bytes=1 << 20)
     slowed(Receiving(received, results), work, {}).carry_out(SimpleNamespace(facts={}), desk)
     report = desk.close()
     return report, world.timer_s() - begin

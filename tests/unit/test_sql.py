@@ -321,6 +321,18 @@ PLANS = {
             instances=4,
         ),
     ),
+    "some columns of groups, in another order": (
+        "select window_end as until, count(*) as n, s as k, max(x) as m from f "
+        "group by tumble(ts, interval 5 minutes), s",
+        lambda: StreamAggregate(
+            select(F, "x s ts"),
+            by="s",
+            aggregates={"n": "count(*)", "m": "max(x)"},
+            window=windows("ts", "5 minutes", delay=LATE),
+            instances=4,
+            select={"until": "window_end", "n": "n", "k": "s", "m": "m"},
+        ),
+    ),
     "groups that slide, of an expression": (
         "select count(*) as n, window_start, window_end from f "
         "group by hop(ts, interval 1 minute, interval 5 minutes)",
