@@ -41,12 +41,15 @@ class Sum(NamedTuple):
     has_interval: bool = False
 
     def plus(self, other: Sum, sign: int = 1) -> Sum:
-        """The sum of two; `sign` -1: their difference."""
+        """The sum of two; `sign` -1: their difference.
+
+        A column that is added and taken away stays, no times: the sum is NULL where it is.
+        """
         terms = dict(self.terms)
         for columns, times in other.terms.items():
             terms[columns] = terms.get(columns, 0) + sign * times
         return Sum(
-            {columns: times for columns, times in terms.items() if times},
+            terms,
             self.number + sign * other.number,
             self.length_us + sign * other.length_us,
             self.has_interval or other.has_interval,
@@ -100,7 +103,8 @@ def _term(node: Any, keyed: Keyed) -> Sum | None:
     if (key := keyed(node)) is not None:
         return Sum({(key,): 1})
     if isinstance(node, exp.Literal) and not node.is_string:
-        return Sum({}, Decimal(node.name))
+        # With an exponent it is a double, in which the other numbers would be added up.
+        return None if "e" in node.name.lower() else Sum({}, Decimal(node.name))
     if (length := interval_us(node)) is not None:
         return Sum({}, length_us=length, has_interval=True)
     keys = (

@@ -29,7 +29,18 @@ from joinengine.predicates.patterns import (
     in_re2,
     replacement_in_re2,
 )
-from joinengine.predicates.tokens import MATCH, in_duckdb
+from joinengine.predicates.precedence import check_precedence
+from joinengine.predicates.syntax import (
+    arguments_of,
+    compared,
+    is_match,
+    nodes_of,
+    of_expression,
+    selecting,
+    sql_of,
+    truncated,
+)
+from joinengine.predicates.tokens import in_duckdb
 
 #: Kinds of expressions, as DuckDB's syntax tree names them.
 EXPRESSIONS = {
@@ -81,11 +92,15 @@ _TIMES = {"DATE", "TIMESTAMP", _INSTANT}
 _CASTS = {
     "INTEGER": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
     "DOUBLE": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
-    "DECIMAL": {"INTEGER", "DECIMAL", "BOOLEAN"},
+    "DECIMAL": {"INTEGER", "DECIMAL"},
     "BOOLEAN": {"INTEGER", "BOOLEAN"},
     "VARCHAR": {"VARCHAR", "INTEGER", "DECIMAL", "BOOLEAN", "DATE"},
     **{kind: _TIMES for kind in _TIMES},
 }
+#: A number as text, and its digits after the point.
+_NUMBER = re.compile(r"[+-]?\d+(?:\.(\d+))?")
+#: A type of numbers below 1.
+_FRACTION = re.compile(r"DECIMAL\((\d+),\1\)")
 #: What may follow the escape character in a pattern.
 _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 
@@ -119,6 +134,7 @@ def compile_predicate(
 def parsed(text: str, what: str) -> Any:
     """The syntax tree of `select (text)`, and nothing but that."""
     try:
+        check_precedence(text)
         inside = in_duckdb(text.strip())
     except ValueError as error:
         raise InvalidRequest(f"{what}: {quoted(text)}: {error}") from None
@@ -162,7 +178,7 @@ class Translation:
             check_written(tree, self.what, self.text)
             for expression in tree["statements"][0]["node"]["select_list"]:
                 self._settle(expression, tree)
-            sql = _written(tree)
+            sql = sql_of(tree)
         return sql, self._type_of(sql)
 
     def empty(self) -> pa.Table:
@@ -188,22 +204,43 @@ class Translation:
             self._settle(part, tree)
         if kind is None:
             return
-        if name == "~~~" and _is_match(node):
+        if name == "~~~" and is_match(node):
             node["function_name"] = name = "rlike"
         if kind not in EXPRESSIONS or (kind == "FUNCTION" and name not in FUNCTIONS):
             raise self._refusal(name or str(kind).lower())
         if kind == "OPERATOR" and node["type"] not in OPERATORS:
             raise self._refusal(str(node["type"]).lower())
+        self._check_compared(compared(node), tree)
         if kind == "COLUMN_REF":
             self._settle_column(node)
         elif kind == "CAST":
             self._settle_cast(node, tree)
         elif kind == "FUNCTION":
-            self._settle_function(node)
+            self._settle_function(node, tree)
 
-    def _settle_function(self, node: dict[str, Any]) -> None:
+    def _check_compared(self, operands: list[dict[str, Any]], tree: Any) -> None:
+        """Refuse a number beside a text that DuckDB would round to the number's type."""
+        written = [part["literal"] for part in operands if part.get("class") == "CONSTANT"]
+        texts = [str(literal["text"]) for literal in written if literal["kind"] == "STRING"]
+        for part in operands if texts else ():
+            if part.get("class") == "CONSTANT":
+                continue
+            kind = self._type_of(sql_of(selecting(tree, part)))
+            scale = int(kind.split(",")[1][:-1]) if kind.startswith("DECIMAL") else 0
+            if _kind(kind) not in ("INTEGER", "DECIMAL"):
+                continue
+            for text in texts:
+                number = _NUMBER.fullmatch(text)
+                if number is None or len(number[1] or "") > scale:
+                    raise self._refusal(f"a value of type {kind} beside the text {text!r}")
+
+    def _settle_function(self, node: dict[str, Any], tree: Any) -> None:
         name = node["function_name"]
         arguments = arguments_of(node)
+        for argument in arguments if name in ("||", "concat") else ():
+            kind = self._type_of(sql_of(selecting(tree, argument)))
+            if kind in ("DOUBLE", "FLOAT", "INTERVAL", *_TIMES - {"DATE"}):
+                raise self._refusal(f"{name} of {kind.lower()}")
         if name == "round" and len(arguments) > 1:  # engines differ on 2.675 to two digits
             raise self._refusal("round to digits")
         if name in _UNITS:
@@ -261,15 +298,17 @@ class Translation:
         target = _TYPES.get(written)
         child = node["child"]
         constant = child["literal"].get("text") if child.get("class") == "CONSTANT" else None
-        source = self._type_of(_written(_selecting(tree, child)))
+        source = self._type_of(sql_of(selecting(tree, child)))
         if target in (*_TIMES, "INTERVAL") and source == "VARCHAR" and constant is not None:
             self._check_constant(str(constant), str(target))
         elif target is None or _kind(source) not in ('"NULL"', *_CASTS.get(_kind(target), ())):
             raise self._refusal(f"a cast from {source.lower()} to {written}")
         if target == "DECIMAL" and not node["type_expr"].get("children"):
             raise self._refusal("a cast to decimal without precision and scale")
+        if target == "VARCHAR" and _FRACTION.fullmatch(source):  # DuckDB writes .5 for 0.5
+            raise self._refusal(f"a cast from {source.lower()} to {written}")
         if target in _INTEGERS and _kind(source) in ("DECIMAL", "DOUBLE"):
-            node["child"] = _truncated(child)
+            node["child"] = truncated(child)
         node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
 
     def _check_constant(self, written: str, target: str) -> None:
@@ -289,7 +328,10 @@ class Translation:
             ) from None
 
     def _check_interval(self, node: dict[str, Any]) -> None:
-        inner = [part for part in _nodes(node) if part["class"] not in ("CAST", "TYPE")]
+        inner = [part for part in nodes_of(node) if part["class"] not in ("CAST", "TYPE")]
+        constants = [p["literal"].get("text", "") for p in inner if p["class"] == "CONSTANT"]
+        if node["function_name"] != "to_seconds" and any("." in str(text) for text in constants):
+            raise self._refusal("an interval of a fraction")
         if any(p["class"] != "CONSTANT" and p.get("function_name") != "trunc" for p in inner[1:]):
             raise self._refusal("an interval of an expression that is not constant")
 
@@ -324,15 +366,9 @@ class Translation:
             self.columns.append(column)
         node["column_names"] = [f"c{self.columns.index(column)}", *reference.path]
         if reference.path and evaluated_type(reference.kind) != reference.kind:
-            widened = _parsed("cast(c0 as double)") | {"child": dict(node)}
+            widened = of_expression("cast(c0 as double)") | {"child": dict(node)}
             node.clear()
             node.update(widened)
-
-
-def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of a call; before DuckDB knew named arguments, they were its children."""
-    named = [argument["expression"] for argument in node.get("arguments", ())]
-    return named or list(node.get("children", ()))
 
 
 def evaluated_type(kind: pa.DataType) -> pa.DataType:
@@ -344,53 +380,3 @@ def _kind(name: str) -> str:
     if name in _INTEGERS:
         return "INTEGER"
     return "DECIMAL" if name.startswith("DECIMAL") else name
-
-
-def _written(tree: Any) -> str:
-    rows = engine().execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
-    return str(rows[0][0])
-
-
-def _selecting(tree: Any, expression: Any) -> Any:
-    """The same tree with another expression."""
-    (statement,) = tree["statements"]
-    node = statement["node"] | {"select_list": [expression]}
-    return tree | {"statements": [statement | {"node": node}]}
-
-
-def _parsed(expression: str) -> dict[str, Any]:
-    """The syntax tree of an expression in DuckDB's SQL."""
-    text = f"select {expression}"
-    row = engine().execute("select json_serialize_sql(?)", [text]).fetchall()[0]
-    (tree,) = json.loads(row[0])["statements"][0]["node"]["select_list"]
-    return dict(tree)
-
-
-def _is_match(node: dict[str, Any]) -> bool:
-    """Whether GLOB stands for the operator RLIKE; its pattern loses the mark that says so."""
-    literal = arguments_of(node)[1].get("literal", {})
-    written = str(literal.get("text", ""))
-    if not written.startswith(MATCH):
-        return False
-    literal["text"] = written.removeprefix(MATCH)
-    return True
-
-
-def _truncated(argument: dict[str, Any]) -> dict[str, Any]:
-    """A call of `trunc` as DuckDB's parser writes it."""
-    call = _parsed("trunc(1)")
-    if "arguments" in call:
-        call["arguments"][0]["expression"] = argument
-    else:
-        call["children"] = [argument]
-    return call
-
-
-def _nodes(tree: Any) -> list[dict[str, Any]]:
-    """The expressions of a tree."""
-    if isinstance(tree, list):
-        return [node for part in tree for node in _nodes(part)]
-    if not isinstance(tree, dict):
-        return []
-    nodes = [tree] if "class" in tree else []
-    return nodes + [node for part in tree.values() for node in _nodes(part)]

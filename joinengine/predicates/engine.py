@@ -37,10 +37,11 @@ FORMS = {
     "endswith": "(s, t) as ends_with(s, t)",
     "substring": (
         "(s, p) as substring(s, case when p = 0 then 1 else p end), "
-        "(s, p, n) as substring(s, case when p = 0 then 1 else p end, greatest(n, 0))"
+        "(s, p, n) as substring(s, case when p = 0 then 1 else p end, "
+        "case when n < 0 then 0 else n end)"
     ),
-    "left": "(s, n) as left(s, greatest(n, 0))",
-    "right": "(s, n) as right(s, greatest(n, 0))",
+    "left": "(s, n) as left(s, case when n < 0 then 0 else n end)",
+    "right": "(s, n) as right(s, case when n < 0 then 0 else n end)",
     "trim": "(s) as trim(s, ' ')",
     "ltrim": "(s) as ltrim(s, ' ')",
     "rtrim": "(s) as rtrim(s, ' ')",

@@ -39,9 +39,10 @@ from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END
 from joinengine.model.texts import quoted
 from joinengine.model.windows import Times
-from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
+from joinengine.predicates.dialect import Translation, evaluated_type, parsed
 from joinengine.predicates.engine import over, reason_of
 from joinengine.predicates.histograms import BINS_TYPE, gathered, with_bins
+from joinengine.predicates.syntax import arguments_of
 
 #: What a column of partial results counts -> SQL.
 _ENDLESS = {

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import fixed_width
 from joinengine.model.conditions import Predicate
-from joinengine.predicates.dialect import arguments_of
 from joinengine.predicates.engine import engine
+from joinengine.predicates.syntax import arguments_of
 
 Bools = NDArray[np.bool_]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 
 #: Text constants as Spark writes them: `r'..'` has no escapes, and neighbours are one constant.
-_TEXT = r"""(?:\b[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')"""
+TEXT = r"""(?:\b[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')"""
 #: Begins the pattern of GLOB where it stands for Spark's RLIKE, whose precedence it has.
 MATCH = "\x02"
 #: Names in quotes, and comments: what is in them is left as it is.
-_LEFT_ALONE = r""""(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
+LEFT_ALONE = r""""(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _TOKENS = re.compile(
-    rf"""{_LEFT_ALONE}|\b(?:rlike|regexp)\s+(?P<match>{_TEXT}(?:\s*{_TEXT})*)"""
-    rf"""|(?P<dialect>\b[eE]')|(?P<text>{_TEXT}(?:\s*{_TEXT})*)|(?P<open>')"""
+    rf"""{LEFT_ALONE}|\b(?:rlike|regexp)\s+(?P<match>{TEXT}(?:\s*{TEXT})*)"""
+    rf"""|(?P<dialect>\b[eE]')|(?P<text>{TEXT}(?:\s*{TEXT})*)|(?P<open>')"""
     r"""|\b(?P<side>left|right)\s*\.|(?P<same><=>)""",
     re.IGNORECASE | re.DOTALL,
 )
@@ -56,7 +56,7 @@ def _plain(match: re.Match[str]) -> str:
 
 def _constant(written: str, mark: str = "") -> str:
     """A text constant of one or more pieces, for DuckDB's parser, behind a mark."""
-    whole = "".join(_meaning(piece) for piece in re.findall(_TEXT, written, re.DOTALL))
+    whole = "".join(_meaning(piece) for piece in re.findall(TEXT, written, re.DOTALL))
     return "'" + mark + whole.replace("'", "''") + "'"
 
 

@@ -349,6 +349,9 @@ PLANS = {
 #: Comparisons of floats, and of floats with integers, that mean something else as a band.
 NO_BANDS = [
     "f.x - w.y + 0.1 between 0 and 0.3",
+    "f.id + f.k - f.k <= w.k",
+    "f.m between w.n - 1e-1 and w.n + 1e-1",
+    "f.id between w.k - 1e0 and w.k + 1e0",
     "0.1 + (f.x - w.y) <= 0.3 and f.x - w.y >= -9",
     "f.x - (w.y - 0.1) <= 0.3 and f.x - w.y + 0.1 >= 0",
     "f.x + 0.1 - w.y - 0.1 between 0 and 0.3",
