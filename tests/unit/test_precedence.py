@@ -1,0 +1,68 @@
+"""What Spark and DuckDB's parser read in two ways is refused; parentheses say which is meant."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from joinengine import InvalidRequest
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.precedence import check_precedence
+
+LEFT = pa.schema(
+    [
+        *(("a", pa.int64()), ("s", pa.string()), ("p", pa.decimal128(9, 2))),
+        ("z", pa.timestamp("us", "UTC")),
+    ]
+)
+RIGHT = pa.schema(
+    [
+        *(("b", pa.int32()), ("t", pa.string()), ("f", pa.float64()), ("q", pa.bool_())),
+        ("y", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a ^ 2 = 1", r"\^ in .* is not supported"),
+        ("count(*) > 1", "count_star in .* is not supported"),
+        ("rank() over () > 1", "rank in .* is not supported"),
+        ("a in (select 1)", "subquery in .* is not supported"),
+        ("random() < 0.5", "random in .* is not supported"),
+        ("a | 1 & 3 = 1", r"which of \| and & comes first\? Put one of them into parentheses"),
+        ("~b + 1 = 2", r"which of ~ and \+ comes first"),
+        ("b <=> a = q", "which of <=> and = comes first"),
+        ("q <=> f is null", "which of <=> and is comes first"),
+        ("s || b + 1 = t", r"which of \|\| and \+ comes first"),
+        ("s || a & 3 = t", r"which of & and \|\| comes first|which of \|\| and & comes first"),
+        ("s || f = t", r"\|\| of double in .* is not supported"),
+        ("concat(s, z) = t", "concat of timestamp with time zone in .* is not supported"),
+        ("p = '1.499'", r"a value of type DECIMAL\(9,2\) beside the text '1.499' in"),
+        ("p between '1.504' and '2'", "beside the text '1.504' in"),
+        ("b in ('1', '1.7')", "a value of type INTEGER beside the text '1.7' in"),
+        ("cast(q as decimal(3, 1)) = 1", "a cast from boolean to decimal in"),
+        ("cast(cast(0.5 as decimal(2, 2)) as string) = t", r"a cast from decimal\(2,2\) to string"),
+        ("y - z > interval 1.5 hours", "an interval of a fraction in"),
+    ],
+)
+def test_what_means_something_else_in_spark_is_refused(text, message):
+    with pytest.raises(InvalidRequest, match=message):
+        compile_predicate(text, (LEFT, RIGHT), "where")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a | (b & 3)", "(a | 1) & 3", "a | b | 3", "a & -1", "a + b | 3", "a * -1 | 3"),
+        *("(~a) + 1", "b + ~a", "~a", "-~a", "~(a + 1)", "f(~a, b + 1)"),
+        *("s || (a + 1)", "s || t || 'x & y | z'"),
+        *("a <=> b and c <=> d", "a <=> (b = c)", "not a <=> b", "a = b <> c"),
+        *("a | 1 = b & 3", "a in (b | 1, b & 2)", "case when a | 1 = b then b & 3 else ~c end"),
+        *("s like '%|&%' or a | 1 = 2", '"a|b" & 3', "`~` + 1", "a -- | b & c\n & 1"),
+        *("x between a | 1 and b & 3", "a[b | 1] & 3", "s !~~ 'a' and a | 1 = 2"),
+    ],
+)
+def test_what_has_one_reading_passes(text):
+    check_precedence(text)
