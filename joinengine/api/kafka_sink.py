@@ -14,6 +14,7 @@ from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.results.token_sinks import TokenSink
 from joinengine.sources.kafka_avro import registry_of
 from joinengine.spark.jobs.result_jobs import deliveries
+from joinengine.spark.sources.kafka_streams import KafkaStream
 from joinengine.world.kafka_clients import Cluster, library
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ def kafka_sink(
     )
     check_schema(join.schema, shape)
     topics = [] if shape.topic is None else [shape.topic]
+    for source in join.sources:
+        if isinstance(source, KafkaStream) and source.is_of(cluster, shape.topic):
+            raise InvalidRequest(
+                f"topic: the query reads {source.place}, so it would read its own results; give "
+                "another topic"
+            )
     cluster.check_reachable(topics, "WRITE")
     if shape.value is Value.AVRO and registry is not None:
         sent = {"schema": avro_schema(join.schema)}

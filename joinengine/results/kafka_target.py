@@ -109,11 +109,14 @@ class KafkaTarget(Target):
     @override
     def commit(self, batches: Held) -> None:
         results, last = self._checkpoint.results, batches[-1]
-        if self._writers.exactly_once:
-            self._run(batches, opens=False)
+        exactly = self._writers.exactly_once
+        # Before its first transaction the query may have delivered at least once.
+        if (not exactly or self._token == NOTHING) and is_handed_over(results, *last):
+            return
+        self._run(batches, opens=False)
+        if exactly:
             self._token = last[0]
-        elif not is_handed_over(results, *last):
-            self._run(batches, opens=False)
+        else:
             note_handed_over(results, *last)
 
     @override

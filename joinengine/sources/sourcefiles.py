@@ -130,9 +130,16 @@ def _led_to(link: str, tops: tuple[str, ...]) -> tuple[str, ...] | None:
     `tops`: the folders without links, of the place and of each link on the way.
     """
     target = os.path.realpath(link)
-    if any(_lies_in(target, top) or _lies_in(top, target) for top in tops):
+    if any(_lies_in(top, target) or _is_walked(target, top) for top in tops):
         return None
     return (*tops, target)
+
+
+def _is_walked(target: str, top: str) -> bool:
+    """Whether a walk through a folder gets to another: none does to what is hidden there."""
+    return _lies_in(target, top) and not any(
+        part[0] in "._" for part in target[len(top) :].split("/") if part
+    )
 
 
 def _lies_in(path: str, folder: str) -> bool:

@@ -156,7 +156,12 @@ class Cluster:
                 "security.protocol, and ssl.ca.location for a certificate of your own, in options"
             )
         if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
-            return InvalidRequest(f"{there} has no topic {topic!r}; create it, or correct the name")
+            return InvalidRequest(
+                f"{there} has no topic {topic!r}; create it, or correct the name"
+                if topic is not None
+                else f"{there} lacks the topic or the partition of a message ({text}); create it, "
+                "or correct the columns topic and partition"
+            )
         if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
             return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
         return StoreUnreachable(

@@ -318,6 +318,18 @@ def broker_allows(broker, topic, most):
         one.result(30)
 
 
+def test_a_guarantee_that_becomes_exact_repeats_nothing(tmp_path, broker):
+    topic = fresh_topic(broker)
+    query = start(tmp_path, broker, topic, Writers(1, exactly_once=False))
+    for number in range(2):
+        query.run_tuples(number, *BATCHES[number])
+    query.writers = ONE
+    query.restart()
+    assert delivered(broker, topic) == truth(BATCHES[:2])
+    go_on(query)
+    assert delivered(broker, topic) == truth()
+
+
 def test_at_least_once_needs_no_transaction_and_may_repeat(tmp_path, broker):
     topic, seen = fresh_topic(broker), []
     query = start(tmp_path, broker, topic, Writers(1, exactly_once=False))

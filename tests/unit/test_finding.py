@@ -108,6 +108,13 @@ def in_a_folder_that_was_hidden(place):
     (place.root / "_staged").rename(place.root / "day=2")
 
 
+def in_a_hidden_folder_behind_a_link(place):
+    """As Kubernetes has its volumes."""
+    touched(place.root / "..2026/b.parquet")
+    os.symlink("..2026", place.root / "..data")
+    os.symlink("..data", place.root / "day=2")
+
+
 def in_a_folder_behind_a_link(place):
     touched(place.root.parent / "aside/b.parquet")
     os.symlink(place.root.parent / "aside", place.root / "day=2")
@@ -117,6 +124,7 @@ COMES = [
     *(made, renamed, shown, linked, pointed_at),
     *(in_a_new_folder, in_a_folder_that_is_moved_in, in_a_folder_with_another_name),
     *(in_a_folder_that_was_hidden, in_a_folder_behind_a_link),
+    in_a_hidden_folder_behind_a_link,
 ]
 
 

@@ -46,6 +46,10 @@ class KafkaStream(OwnStream):
     def place(self) -> str:
         return f"topic {self.reading.topic} at {self.reading.cluster.servers}"
 
+    def is_of(self, cluster: Cluster, topic: str | None) -> bool:
+        """Whether it reads a topic at brokers that are named in the same way."""
+        return (self.reading.topic, self.reading.cluster.servers) == (topic, cluster.servers)
+
     @property
     @override
     def folders(self) -> list[str]:
