@@ -306,6 +306,11 @@ class Unwatched:
         """No side is read first up to some time."""
         return None
 
+    @property
+    def shown(self) -> Sequence[tuple[str, str]]:
+        """All columns of the results."""
+        return ()
+
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """No batch is due before tuples come."""
         return False

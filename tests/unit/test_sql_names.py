@@ -113,7 +113,12 @@ def test_sessions():
     text = "select id, count(*) as n from f group by session(ts, interval 5 minutes), id"
     sessions = session_windows("ts", gap="5 minutes", delay=LATE)
     python = StreamAggregate(
-        select(F, "id ts"), by="id", aggregates={"n": "count(*)"}, window=sessions, instances=4
+        select(F, "id ts"),
+        by="id",
+        aggregates={"n": "count(*)"},
+        window=sessions,
+        instances=4,
+        select=["id", "n"],
     )
     assert plan_of(sql(text, S, delay=LATE, instances=4)) == plan_of(python)
 

@@ -212,8 +212,8 @@ def _equal(text: str, floats: str | None) -> Equi:
         return Equi(tuple(names), tuple(names), using=True, floats=kind)
     if not all(left.strip() and right.strip() and "=" not in right for left, _, right in pairs):
         raise InvalidRequest(
-            f"on: expected key columns such as user_id=buyer_id or a=b,c=d, or names alone that "
-            f"both sides have, such as k,m. Beside a=b, write k=k. Found {text!r}"
+            f"on: expected key columns such as user_id=buyer_id or a=b,c=d (beside a=b, k=k), or "
+            f"names alone that both sides have, such as k,m; found {text!r}"
         )
     lefts, rights = ([pair[n].strip() for pair in pairs] for n in (0, 2))
     return equi(lefts, rights, floats=kind)
