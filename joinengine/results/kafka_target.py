@@ -29,7 +29,7 @@ from joinengine.results.kafka_writers import (
     DeliverTask,
 )
 from joinengine.results.showings import Held
-from joinengine.results.sinks import is_handed_over, note_handed_over
+from joinengine.results.sinks import check_staged, is_handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.kafka_clients import Cluster, library
@@ -77,6 +77,7 @@ class KafkaTarget(Target):
         self._carry_out = carry_out
         self._opening = 0, 0
         self._token = NOTHING
+        self._is_first = True
 
     @property
     def tokens(self) -> str:
@@ -113,6 +114,9 @@ class KafkaTarget(Target):
         # Before its first transaction the query may have delivered at least once.
         if (not exactly or self._token == NOTHING) and is_handed_over(results, *last):
             return
+        if self._is_first:
+            check_staged(results, [stored for _, files in batches for stored in files])
+        self._is_first = False
         self._run(batches, opens=False)
         if exactly:
             self._token = last[0]

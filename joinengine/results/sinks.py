@@ -154,6 +154,16 @@ def _note_of(batch: int, files: Sequence[StoredFile]) -> bytes:
     return "\n".join([str(batch), *(file.name for file in files)]).encode()
 
 
+def check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
+    """Refuse a batch that was staged where another sink had it."""
+    if any(not results.exists(stored.name) for stored in files):
+        raise CheckpointMismatch(
+            f"{results.folder} lacks results of the last batch, which were staged for the sink "
+            "that the checkpoint had before; go on with that sink, or start with a new "
+            "checkpointLocation"
+        )
+
+
 class DiscardSink(Sink):
     """Results are made and dropped."""
 

@@ -347,6 +347,17 @@ def test_at_least_once_needs_no_transaction_and_may_repeat(tmp_path, broker):
     assert f"joinengine-{id_of(topic)}-tokens" not in broker.admin.list_topics(timeout=30).topics
 
 
+@pytest.mark.parametrize("writers", [ONE, Writers(1, exactly_once=False)])
+def test_results_that_wait_for_the_sink_before_are_refused(tmp_path, broker, writers):
+    query = start(tmp_path, broker, fresh_topic(broker), writers)
+    query._sink = partial(LocalQuery._sink, query)  # of Parquet
+    query.restart()
+    query.run_tuples(0, *BATCHES[0])
+    del query._sink
+    with pytest.raises(CheckpointMismatch, match="staged for the sink that the checkpoint had"):
+        query.restart()
+
+
 def test_what_a_checkpoint_has_delivered_to_is_kept(tmp_path, broker):
     topic = fresh_topic(broker)
     query = start(tmp_path, broker, topic, Writers(2))

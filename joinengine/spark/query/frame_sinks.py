@@ -10,10 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from joinengine.model.errors import CheckpointMismatch
 from joinengine.results import showings
 from joinengine.results.showings import Showing
-from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, show
+from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, check_staged, show
 from joinengine.results.staging import CODEC, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.spark.session import session
@@ -83,7 +82,7 @@ class TransformedParquetSink(Sink):
 
     def _attempt(self, batch: int, files: Sequence[StoredFile], generation: int) -> list[str]:
         """Write the transformed results into a new folder of the staging folder; its files."""
-        _check_staged(self.checkpoint.results, files)
+        check_staged(self.checkpoint.results, files)
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
         attempt = self.staging.at(name)
@@ -127,19 +126,9 @@ class FrameSink(AtLeastOnce):
 
     @override
     def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:
-        _check_staged(self.results, files)
+        check_staged(self.results, files)
         frame = frame_of(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
-
-
-def _check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
-    """Refuse a batch that was staged where another sink had it, before Spark looks for it."""
-    if any(not results.exists(stored.name) for stored in files):
-        raise CheckpointMismatch(
-            f"{results.folder} lacks results of the last batch, which were staged for the sink "
-            "that the checkpoint had before; go on with that sink, or start with a new "
-            "checkpointLocation"
-        )
 
 
 def _parts(folder: Storage, depth: int) -> Iterator[str]:
