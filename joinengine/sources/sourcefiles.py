@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,10 +147,13 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether a name is a folder, also by a link; one that leads to itself is none."""
-    with suppress(OSError):
+    """Whether a name is a folder, also by a link; one that leads nowhere is none."""
+    try:
         return entry.is_dir()
-    return False
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return False
+        raise
 
 
 @contextmanager
