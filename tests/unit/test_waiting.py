@@ -25,7 +25,7 @@ class Waited:
         assert timeout >= 0.001  # Spark takes no less
         self.made += 1
         if self.made == self.interrupt:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # to this thread, whichever others there are
         self.left -= 1
         return self.left <= 0
 
