@@ -155,7 +155,7 @@ def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
     assert done.returncode == code, done.stderr
     assert said in done.stdout
     assert "Traceback" not in done.stderr
-    told = "joinengine: the program ends while <JoinQuery running: " in done.stderr
+    told = "the program ends while a query runs, and the query with it: <JoinQuery" in done.stderr
     assert told is ("active()), 'runs')" in end), "who stops the query knows"
     errors = [line for line in done.stderr.splitlines() if "Error" in line]
     if "spark.stop" in end:  # Spark may print an error of its own if it is stopped under its tasks

@@ -101,8 +101,8 @@ def _end_all() -> None:
     """The process ends: no batch is begun any more, and the running ones are cut short."""
     for query in active():
         _log.warning(
-            "joinengine: the program ends while %r runs, so the query stops; let the program wait "
-            "with awaitTermination()",
+            "joinengine: the program ends while a query runs, and the query with it: %r. Let the "
+            "program wait with awaitTermination()",
             query,
         )
         with suppress(Exception):  # there may be no JVM any more
