@@ -46,9 +46,9 @@ FOUND = {
     "a callback without a manifest": 32,
     "micro-batches at or below": 70,
     "a micro-batch not noted": 0,
-    "token outside the transaction": TOKENS_FROM + 49,
+    "token outside the transaction": TOKENS_FROM + 39,
     "no look before a delivery": TOKENS_FROM + 2,
-    "delivery before the manifest": TOKENS_FROM + 7,
+    "delivery before the manifest": TOKENS_FROM + 2,
     "producer ids per generation": TOKENS_FROM + 55,
 }
 
