@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from joinengine.api import checks
-from joinengine.api.column_checks import check_schema, check_slide
+from joinengine.api.column_checks import check_schema, check_slide, named_columns
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.kernels.hashing import hash_columns
@@ -270,14 +270,7 @@ def _selected(
     select: Columns | Mapping[str, str], results: pa.Schema, *, exact: bool
 ) -> tuple[tuple[str, str], ...]:
     """(name, column of the results) of each column that `select` names, in its order."""
-    if isinstance(select, Mapping):
-        named = dict(select)
-    else:
-        named = {n: n for n in check_names(select, "select", "select=['k', 'n']")}
-    if not named:
-        raise InvalidRequest("select: no column is named; name at least one")
-    for name, column in named.items():
-        check_text(column, f"select: {name}", "select={'count': 'n'}")
+    named = named_columns(select)
     columns = [require_column(results, column, "select", exact=exact) for column in named.values()]
     refuse_doubles(list(named), "select")
     return tuple(zip(named, (field.name for field in columns), strict=True))

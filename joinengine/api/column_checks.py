@@ -301,9 +301,7 @@ def selected_columns(
     A column of one side may have the side before it; a USING column and the window's edges have
     none. Refuses columns that are not there, and two columns of one name.
     """
-    named = select if isinstance(select, Mapping) else {n: n for n in _names(select)}
-    if not named:
-        raise InvalidRequest("select: no column is named; name at least one")
+    named = named_columns(select)
     equal = equality(on)
     merged = {
         left.lower(): (left, right) for left, right in zip(equal.left, equal.right, strict=True)
@@ -311,7 +309,6 @@ def selected_columns(
     edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
     columns = list[OutputColumn]()
     for name, written in named.items():
-        check_text(written, "select: a column", "select={'id': 'left.id'}")
         left, right = merged.get(written.lower(), ("", "")) if equal.using else ("", "")
         if left:
             columns.append(
@@ -330,8 +327,19 @@ def selected_columns(
     return tuple(columns)
 
 
-def _names(select: Any) -> tuple[str, ...]:
-    return check_names(select, "select", "select=['a', 'b'], or select={'id': 'left.id'}")
+def named_columns(select: Any) -> dict[str, str]:
+    """Name of a result's column -> the column that `select` says it is, as it is written.
+
+    Raises InvalidRequest for what is no list of names and no mapping of names, and for none.
+    """
+    example = "select=['a', 'b'], or select={'id': 'left.id'}"
+    if isinstance(select, Mapping):
+        named = {name: check_text(c, "select: a column", example) for name, c in select.items()}
+    else:
+        named = {name: name for name in check_names(select, "select", example)}
+    if not named:
+        raise InvalidRequest("select: no column is named; name at least one")
+    return named
 
 
 def _parts(written: str) -> list[str]:

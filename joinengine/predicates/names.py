@@ -53,14 +53,12 @@ def resolve(
         other = sides[0].other
         if qualified and _columns(names[1], schemas, [other], exact=exact):
             hint = f". The {other.name.lower()} side has {names[1]!r}"
-        elif len(names) > 1 and _columns(names[1], schemas, list(PAIR), exact=exact):
-            of = [
-                side.name.lower()
-                for side, _ in _columns(names[1], schemas, list(PAIR), exact=exact)
-            ]
-            hint = f". Write {' or '.join(f'{side}.{names[1]}' for side in of)}"
+        elif len(names) == 1:
+            hint = ""
         else:
-            hint = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
+            meant = _columns(names[1], schemas, list(PAIR), exact=exact)
+            ways = " or ".join(f"{side.name.lower()}.{names[1]}" for side, _ in meant)
+            hint = f". Write {ways or 'a name that contains a dot as `a.b`'}"
         raise InvalidRequest(f"{what}: column {quoted(written)} does not exist; {known}{hint}")
     if len(columns) > 1:
         raise InvalidRequest(
