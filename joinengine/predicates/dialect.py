@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
@@ -20,7 +21,16 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.texts import in_a_line, quoted
-from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form, over, reason_of
+from joinengine.predicates.engine import (
+    EPOCHS,
+    FORMS,
+    MATCHES,
+    PATTERNS,
+    engine,
+    form,
+    over,
+    reason_of,
+)
 from joinengine.predicates.names import resolve
 from joinengine.predicates.nesting import check_brackets, check_said, check_written, shallow
 from joinengine.predicates.patterns import (
@@ -86,8 +96,15 @@ _TYPES = {
     **{name: name.upper() for name in ("double", "decimal", "boolean", "date", "interval")},
     "timestamp_ntz": "TIMESTAMP",
 }
-_EXAMPLES = {"DATE": ("date", "2024-02-29"), "INTERVAL": ("interval", "90 minutes")}
 _TIMES = {"DATE", "TIMESTAMP", _INSTANT}
+#: Types whose values Spark writes otherwise than DuckDB.
+_UNWRITTEN = {"DOUBLE", "FLOAT", "INTERVAL", *_TIMES - {"DATE"}}
+#: Functions whose arguments are of some types only: whether one is.
+_TYPED: dict[str, Callable[[str], bool]] = {
+    **dict.fromkeys(("||", "concat"), lambda kind: kind not in _UNWRITTEN),
+    **dict.fromkeys((*EPOCHS, "date_from_unix_date"), lambda kind: _kind(kind) == "INTEGER"),
+}
+_EXAMPLES = {"DATE": ("date", "2024-02-29"), "INTERVAL": ("interval", "90 minutes")}
 #: Kind of type -> kinds that can be cast to it with the same result as in Spark.
 _CASTS = {
     "INTEGER": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
@@ -237,9 +254,9 @@ class Translation:
     def _settle_function(self, node: dict[str, Any], tree: Any) -> None:
         name = node["function_name"]
         arguments = arguments_of(node)
-        for argument in arguments if name in ("||", "concat") else ():
+        for argument in arguments if name in _TYPED else ():
             kind = self._type_of(sql_of(selecting(tree, argument)))
-            if kind in ("DOUBLE", "FLOAT", "INTERVAL", *_TIMES - {"DATE"}):
+            if not _TYPED[name](kind):
                 raise self._refusal(f"{name} of {kind.lower()}")
         if name == "round" and len(arguments) > 1:  # engines differ on 2.675 to two digits
             raise self._refusal("round to digits")

@@ -64,6 +64,13 @@ FORMS = {
     "datediff": "(e, s) as date_diff('day', s, e)",
     "dayofweek": "(d) as dayofweek(d) + 1",
     "weekday": "(d) as isodow(d) - 1",
+    "date_from_unix_date": "(n) as date '1970-01-01' + n::integer",
+}
+#: Functions that make an instant of a whole number, and the microseconds of its unit.
+EPOCHS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
+FORMS |= {
+    name: f"(n) as make_timestamp(n::bigint * {unit}) at time zone 'UTC'"
+    for name, unit in EPOCHS.items()
 }
 FORMS["substr"] = FORMS["substring"]
 #: LIKE and its kin, whose patterns have `\` as the escape character in Spark.

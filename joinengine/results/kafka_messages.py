@@ -4,26 +4,24 @@ Two shapes: a whole row as one JSON object or one record of Avro, or columns nam
 those of a message. Columns are turned into bytes by Arrow, DuckDB and NumPy; Python holds one
 object a message, since Kafka's client takes one at a time.
 
-JSON: instants are texts of ISO 8601, bytes are base64, numbers that are none are the texts "NaN",
-"Infinity" and "-Infinity"; NULL is null. Cost: about 0.7 us a row of four columns.
+JSON: joinengine.results.json_objects. Cost: about 0.7 us a row of four columns.
 Avro: joinengine.kernels.avro_encoding says the types. A registry's number stands before a record.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from joinengine.kernels.avro_encoding import record_type, records
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.nested_types import is_bytes
+from joinengine.results.json_objects import objects_of
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -144,7 +142,7 @@ def messages(rows: pa.RecordBatch, shape: Shape) -> Messages:
     """(n,) rows -> n messages, in their order."""
     if shape.value is not Value.COLUMNS:
         keys = None if shape.key is None else _bytes(rows.column(shape.key)).to_pylist()
-        values = _json(rows) if shape.value is Value.JSON else _avro(rows, shape.schema_id)
+        values = objects_of(rows) if shape.value is Value.JSON else _avro(rows, shape.schema_id)
         return Messages(values.to_pylist(), keys)
     names = rows.schema.names
 
@@ -168,7 +166,7 @@ def _headers(rows: Sequence[Any]) -> list[Any]:
 
 def _bytes(column: pa.Array) -> pa.Array:
     """Texts and bytes as bytes, all else as the bytes of its text."""
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+    if is_bytes(column.type):
         return column
     return column.cast(pa.string()).cast(pa.binary())
 
@@ -177,52 +175,3 @@ def _avro(rows: pa.RecordBatch, schema_id: int | None) -> pa.Array:
     """(n,) rows -> n records as bytes."""
     header = b"" if schema_id is None else b"\0" + schema_id.to_bytes(4)
     return records(rows.columns, rows.num_rows, header)
-
-
-def _json(rows: pa.RecordBatch) -> pa.Array:
-    """(n,) rows -> n JSON objects as bytes."""
-    plain = pa.table([_plain(column) for column in rows.columns], rows.schema.names)
-    database = _database()
-    database.register("plain_rows", plain)
-    try:
-        fields = ", ".join(map(_field, rows.schema))
-        encoded = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
-        return encoded.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
-    finally:
-        database.unregister("plain_rows")
-
-
-def _field(field: pa.Field) -> str:
-    name = '"' + field.name.replace('"', '""') + '"'
-    text = "'" + field.name.replace("'", "''") + "'"
-    if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
-        return f"{text}, base64({name})"
-    if pa.types.is_floating(field.type):
-        return (
-            f"{text}, CASE WHEN {name} IS NULL OR isfinite({name}) THEN to_json({name}) "
-            f"WHEN isnan({name}) THEN '\"NaN\"'::JSON WHEN {name} > 0 THEN '\"Infinity\"'::JSON "
-            "ELSE '\"-Infinity\"'::JSON END"
-        )
-    if pa.types.is_timestamp(field.type) and field.type.unit != "ns":
-        return f"{text}, strftime({name}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if field.type.tz else ''}')"
-    return f"{text}, {name}"
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Instants in microseconds without a zone, which DuckDB writes fast; finer ones as texts."""
-    if not pa.types.is_timestamp(column.type):
-        return column
-    if column.type.unit != "ns":
-        return column.cast(pa.timestamp("us"))
-    zone = "Z" if column.type.tz else ""
-    column = column.cast(pa.timestamp("ns", "UTC")) if zone else column
-    return pc.strftime(column, format=f"%Y-%m-%dT%H:%M:%S{zone}")
-
-
-@cache
-def _database() -> Any:
-    """A database in memory, of this process."""
-    import duckdb  # noqa: PLC0415 # its start costs tasks that send nothing 50 ms
-
-    atexit.register(_database.cache_clear)  # else it says at the end what it has leaked
-    return duckdb.connect(":memory:", config={"threads": 1})

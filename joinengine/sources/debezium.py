@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joinengine.model.query import CHANGE
-from joinengine.sources.json_values import NOTHING, Refused, as_json, objects
+from joinengine.sources.json_values import NOTHING, Refused, as_json, from_json, objects
 from joinengine.sources.kafka_avro import Registry, read_avro
 
 #: What `op` says: a row is inserted, was there, is updated, or is deleted.
@@ -122,5 +122,5 @@ def _table(rows: pa.StructArray, payload: pa.Schema, signs: pa.Array | None = No
     parts = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}
     if signs is not None:
         parts[CHANGE] = signs
-    columns = [parts[field.name].cast(field.type) for field in payload]
+    columns = [from_json(parts[field.name], field.type) for field in payload]
     return pa.Table.from_arrays(columns, schema=payload)

@@ -3,16 +3,24 @@
 Each value must begin with { and end with }, and there must be as many rows as values. So none has
 more or less than a row: what is open at the end of a line would go on with {, which nothing inside
 JSON does there.
+
+As Spark and Kafka Connect write them, bytes are texts of base64, and floating-point numbers may be
+the texts "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
+
+from joinengine.model.nested_types import holds, is_bytes
 
 
 class Refused(Exception):
@@ -31,6 +39,7 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
             raise Refused("it is no JSON object")
     if not text.isascii():
         text.decode()  # Arrow does not look whether it is UTF-8
+    text = _with_bare_numbers(text, payload)
     table = pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -43,7 +52,7 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
         raise Refused(f"it holds {table.num_rows} objects")
     if not payload.names:
         return table
-    columns = [table[field.name].cast(field.type) for field in payload]
+    columns = [from_json(table[field.name].combine_chunks(), field.type) for field in payload]
     return pa.Table.from_arrays(columns, schema=payload)
 
 
@@ -63,9 +72,69 @@ NOTHING = pa.schema([("", pa.string())])
 
 
 def as_json(payload: pa.Schema) -> pa.Schema:
-    """The types as which Arrow reads them from JSON: it takes dates for numbers."""
-    kinds = [
-        (field.name, pa.string() if pa.types.is_date(field.type) else field.type)
-        for field in payload
-    ]
-    return pa.schema(kinds)
+    """The types as which Arrow reads them: it takes dates for numbers, and texts for bytes."""
+    return pa.schema([field.with_type(_as_read(field.type)) for field in payload])
+
+
+def from_json(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column that was read by `as_json`, as what it stands for. Raises Refused."""
+    if is_bytes(kind):
+        return _bytes_of(column).cast(kind)
+    if not holds(kind, is_bytes):
+        return column.cast(kind)
+    nulls = column.is_null()
+    if pa.types.is_struct(kind):
+        parts = zip(column.flatten(), kind, strict=True)
+        columns = [from_json(part, field.type) for part, field in parts]
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    ends = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+    items = from_json(column.flatten(), kind.value_type)
+    return pa.ListArray.from_arrays(ends, items, type=kind, mask=nulls)
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date(kind) or is_bytes(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_read(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_read(kind.value_type)))
+    return kind
+
+
+def _bytes_of(texts: pa.Array) -> pa.Array:
+    """Bytes of their base64, which DuckDB decodes."""
+    import duckdb  # noqa: PLC0415 # most values hold no bytes
+
+    with duckdb.connect() as database:
+        database.register("texts", pa.table({"text": texts}))
+        try:
+            decoded = database.sql("SELECT from_base64(text) AS b FROM texts").to_arrow_table()
+        except duckdb.ConversionException as error:
+            raise Refused(f"its bytes are not base64: {error}") from None
+    return decoded["b"].combine_chunks()
+
+
+def _with_bare_numbers(text: bytes, payload: pa.Schema) -> bytes:
+    """A text whose fields of floating-point numbers hold NaN and not "NaN", as Arrow reads it.
+
+    A name that other fields have too is left alone: their texts may be "NaN".
+    """
+    if not any(word in text for word in (b'"NaN"', b'Infinity"')):
+        return text
+    fields = list(_fields_of(payload))
+    floats = {field.name for field in fields if pa.types.is_floating(field.type)}
+    floats -= {field.name for field in fields if not pa.types.is_floating(field.type)}
+    if not floats:
+        return text
+    names = (re.escape(json.dumps(name, ensure_ascii=False).encode()) for name in sorted(floats))
+    field = rb"((?:" + b"|".join(names) + rb")\s*:\s*)"
+    return re.sub(field + rb'"(NaN|-?Infinity)"', rb"\1\2", text)
+
+
+def _fields_of(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """The fields, and those inside them."""
+    for field in fields:
+        yield field
+        yield from _fields_of(field.type.field(n) for n in range(field.type.num_fields))

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.nested_types import holds
 
 #: The value of a partition folder whose rows have NULL there.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -230,14 +231,14 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    cut = _holds_nanoseconds(column.type)
+    cut = holds(column.type, _is_in_nanoseconds)
     return pc.cast(_floored(column) if cut else column, kind, safe=not cut)
 
 
 def _floored(column: Any) -> Any:
     """A column, perhaps a nested one, whose nanoseconds are whole microseconds, never later."""
     kind = column.type
-    if not _holds_nanoseconds(kind):
+    if not holds(kind, _is_in_nanoseconds):
         return column
     if pa.types.is_timestamp(kind):
         return pc.floor_temporal(column, unit="microsecond")
@@ -254,11 +255,9 @@ def _floored(column: Any) -> Any:
     return pa.Array.from_buffers(kind, len(column), buffers, column.null_count, children=[values])
 
 
-def _holds_nanoseconds(kind: Any) -> bool:
-    """Whether a type holds, or nests, instants that a safe cast would refuse to cut."""
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "ns")
-    return any(_holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+def _is_in_nanoseconds(kind: Any) -> bool:
+    """Whether values are instants that a safe cast would refuse to cut."""
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def completed(

@@ -15,6 +15,7 @@ from joinengine.model.arguments import check_count, check_names, check_text, che
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.model.nested_types import holds
 from joinengine.model.query import CHANGE
 from joinengine.model.texts import quoted
 from joinengine.sources.debezium import ENVELOPE
@@ -253,18 +254,12 @@ def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
             "as 'id bigint, at timestamp'"
         )
     for field in payload:
-        if kind in (ValueFormat.JSON, ValueFormat.DEBEZIUM) and _has_map(field.type):
+        if kind in (ValueFormat.JSON, ValueFormat.DEBEZIUM) and holds(field.type, pa.types.is_map):
             raise InvalidRequest(
                 f"schema: column {field.name!r} is of type {field.type}, which is not read from "
                 "JSON; give a struct, or leave the column out"
             )
     return payload
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
-    return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _started(start: Any) -> str | int | dict[int, int]:

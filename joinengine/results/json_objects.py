@@ -1,0 +1,112 @@
+"""Rows as JSON objects, written by DuckDB.
+
+Instants are texts of ISO 8601, bytes are base64, numbers that are none are the texts "NaN",
+"Infinity" and "-Infinity", NULL is null: also inside structs, lists and maps. Law: what
+joinengine.sources.json_values reads of these objects, by the schema of the rows, are the rows. It
+refuses maps, and "NaN" and its like inside lists or in a field whose name others have too.
+"""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joinengine.model.nested_types import holds, is_bytes
+
+
+def objects_of(rows: pa.RecordBatch) -> pa.Array:
+    """(n,) rows -> n JSON objects as bytes."""
+    names = [f"c{number}" for number in range(rows.num_columns)]
+    plain = pa.table([_plain(column) for column in rows.columns], names)
+    variables = count()
+    fields = ", ".join(
+        f"{_text(field.name)}, {_of_plain(field.type, name, variables)}"
+        for field, name in zip(rows.schema, names, strict=True)
+    )
+    database = _database()
+    database.register("plain_rows", plain)
+    try:
+        encoded = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
+        return encoded.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
+    finally:
+        database.unregister("plain_rows")
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Instants in microseconds without a zone, which DuckDB writes fast; finer ones as texts."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    if column.type.unit != "ns":
+        return column.cast(pa.timestamp("us"))
+    zone = "Z" if column.type.tz else ""
+    column = column.cast(pa.timestamp("ns", "UTC")) if zone else column
+    return pc.strftime(column, format=f"%Y-%m-%dT%H:%M:%S{zone}")
+
+
+def _of_plain(kind: pa.DataType, sql: str, variables: count[int]) -> str:
+    """The expression of a column that _plain has made."""
+    if not pa.types.is_timestamp(kind):
+        return _expression(kind, sql, variables)
+    if kind.unit == "ns":
+        return sql
+    return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if kind.tz else ''}')"
+
+
+def _expression(kind: pa.DataType, sql: str, variables: count[int]) -> str:
+    """An expression of DuckDB's over `sql`, of a value of this type, to write it.
+
+    `variables` number those of lambdas, which may be inside each other.
+    """
+    if not holds(kind, _is_written_otherwise):
+        return sql
+    if _is_written_otherwise(kind):
+        return _plain_expression(kind, sql)
+    if pa.types.is_struct(kind):
+        fields = ", ".join(
+            f"{_text(part.name)}, {_expression(part.type, f'{sql}[{_text(part.name)}]', variables)}"
+            for part in kind
+        )
+        return f"CASE WHEN {sql} IS NOT NULL THEN json_object({fields}) END"
+    item = f"e{next(variables)}"
+    if pa.types.is_map(kind):
+        value = _expression(kind.item_type, f"{item}.value", variables)
+        pairs = f"lambda {item}: {{'key': {item}.key, 'value': {value}}}"
+        return f"map_from_entries(list_transform(map_entries({sql}), {pairs}))"
+    return f"list_transform({sql}, lambda {item}: {_expression(kind.value_type, item, variables)})"
+
+
+def _plain_expression(kind: pa.DataType, sql: str) -> str:
+    if is_bytes(kind):
+        return f"base64({sql})"
+    if pa.types.is_floating(kind):
+        return (
+            f"CASE WHEN {sql} IS NULL OR isfinite({sql}) THEN to_json({sql}) "
+            f"WHEN isnan({sql}) THEN '\"NaN\"'::JSON WHEN {sql} > 0 THEN '\"Infinity\"'::JSON "
+            "ELSE '\"-Infinity\"'::JSON END"
+        )
+    if kind.tz:  # in microseconds: DuckDB has no finer ones with a zone
+        return f"strftime({sql} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
+    return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%{'n' if kind.unit == 'ns' else 'f'}')"
+
+
+def _is_written_otherwise(kind: pa.DataType) -> bool:
+    """Whether DuckDB does not write values of a type as they shall be."""
+    return is_bytes(kind) or bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+
+
+def _text(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
+
+
+@cache
+def _database() -> Any:
+    """A database in memory, of this process."""
+    import duckdb  # noqa: PLC0415 # its start costs tasks that send nothing 50 ms
+
+    atexit.register(_database.cache_clear)  # else it says at the end what it has leaked
+    return duckdb.connect(":memory:", config={"threads": 1})

@@ -1,0 +1,86 @@
+"""Rows that are written as JSON objects are read back as they were, whatever is inside them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.results.json_objects import objects_of
+from joinengine.sources.json_values import Refused, objects
+
+INSTANT = pa.timestamp("us", "UTC")
+PLAIN = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(),
+    pa.string(): st.text(st.characters(exclude_categories=["Cs"])) | st.just("NaN"),
+    pa.binary(): st.binary(max_size=9),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.dates(),
+    INSTANT: st.datetimes(timezones=st.just(dt.UTC), min_value=dt.datetime(1000, 1, 1)),
+}
+FINITE = PLAIN | {pa.float64(): st.floats(allow_nan=False, allow_infinity=False)}
+
+
+@st.composite
+def columns(draw, depth=2, plain=PLAIN):
+    """A type, and what makes values of it or None."""
+    shape = draw(st.sampled_from(["plain", "plain", "struct", "list"] if depth else ["plain"]))
+    if shape == "struct":
+        parts = {f'{name} "{depth}"': draw(columns(depth - 1, plain)) for name in "xä"}
+        kind = pa.struct([(name, part[0]) for name, part in parts.items()])
+        values = st.fixed_dictionaries({name: part[1] for name, part in parts.items()})
+    elif shape == "list":  # where "NaN" is a text
+        kind, values = draw(columns(depth - 1, FINITE))
+        kind, values = pa.list_(kind), st.lists(values, max_size=3)
+    else:
+        kind = draw(st.sampled_from(list(plain)))
+        values = plain[kind]
+    return kind, st.none() | values
+
+
+@given(st.data())
+def test_what_is_written_is_read_back(data):
+    (one, some), (two, more) = data.draw(columns()), data.draw(columns())
+    rows = data.draw(st.lists(st.tuples(some, more), min_size=1, max_size=5))
+    batch = pa.record_batch(
+        [pa.array([row[n] for row in rows], kind) for n, kind in enumerate((one, two))],
+        schema=pa.schema([("x", one), ("b.c", two)]),
+    )
+    values = objects_of(batch).to_pylist()
+    for value in values:
+        json.loads(value, parse_constant=pytest.fail)  # NaN alone is no JSON
+    read = objects(values, batch.schema).to_pylist()
+    assert repr(read) == repr(batch.to_pylist())
+
+
+def test_maps_and_fine_instants_are_written():
+    noon = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
+    rows = pa.record_batch(
+        {
+            "m": pa.array([[("a", noon)], None], pa.map_(pa.string(), INSTANT)),
+            "f": pa.array([[noon]] * 2, pa.list_(pa.timestamp("ns", "UTC"))),
+            "n": pa.array([[noon.replace(tzinfo=None)]] * 2, pa.list_(pa.timestamp("ns"))),
+            "l": pa.array([[math.nan, -math.inf], []]),
+            "id": pa.array([b"0123456789abcdef", None], pa.binary(16)),
+        }
+    )
+    first, second = map(json.loads, objects_of(rows).to_pylist())
+    assert first == {
+        "m": {"a": "2026-01-02T12:00:00.000000Z"},
+        "f": ["2026-01-02T12:00:00.000000Z"],
+        "n": ["2026-01-02T12:00:00.000000000"],
+        "l": ["NaN", "-Infinity"],
+        "id": "MDEyMzQ1Njc4OWFiY2RlZg==",
+    }
+    assert (second["m"], second["l"], second["id"]) == (None, [], None)
+
+
+def test_bytes_that_are_no_base64_are_refused():
+    with pytest.raises(Refused, match="its bytes are not base64"):
+        objects([b'{"b": "a b"}'], pa.schema([("b", pa.binary())]))
