@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joinengine.api import options as given
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, StoreUnreachable
 from joinengine.results.kafka_messages import Shape, Value, avro_schema, check_schema, chosen_value
 from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, check_note
 from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.results.token_sinks import TokenSink
-from joinengine.sources.kafka_avro import registry_of
 from joinengine.spark.jobs.result_jobs import deliveries
 from joinengine.spark.sources.kafka_streams import KafkaStream
 from joinengine.world.kafka_clients import Cluster, library
+from joinengine.world.schema_registry import NoSuchSchema, registry_of
 
 if TYPE_CHECKING:
     from joinengine.api.resolved import ResolvedJoin
@@ -65,7 +65,10 @@ def kafka_sink(
     cluster.check_reachable(topics, "WRITE")
     if shape.value is Value.AVRO and registry is not None:
         sent = {"schema": avro_schema(join.schema)}
-        answer = registry.ask(f"subjects/{shape.topic}-value/versions", sent)
+        try:
+            answer = registry.ask(f"subjects/{shape.topic}-value/versions", sent)
+        except (NoSuchSchema, StoreUnreachable) as error:
+            raise InvalidRequest(str(error)) from None
         shape = replace(shape, schema_id=int(answer["id"]))
     asked = given.value_of(options, "producers")
     exactly_once = given.value_of(options, "delivery") is Guarantee.EXACTLY_ONCE

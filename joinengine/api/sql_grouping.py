@@ -78,11 +78,13 @@ class Groups:
             made = StreamAggregate(source, **settings)
         texts = {name: self._result(node, names) for name, node in self.shown.items()}
         columns = made._output_schema().names
-        if having is not None or not all(text in columns for text in texts.values()):
+        of_text = {ticked(name): name for name in columns}
+        if having is not None or not all(text in of_text for text in texts.values()):
             return self._computed(made, names, texts, None if having is None else having.this)
-        if list(texts.items()) == [(name, name) for name in columns]:
+        select = {name: of_text[text] for name, text in texts.items()}
+        if list(select.items()) == [(name, name) for name in columns]:
             return made
-        return StreamAggregate(source, **settings, select=texts)
+        return StreamAggregate(source, **settings, select=select)
 
     def _aggregates(self, schema: pa.Schema, names: Mapping[Key, str]) -> dict[str, str]:
         """The aggregates as text. Refuses what predicates refuse, where it is written."""
@@ -181,19 +183,19 @@ class Groups:
         """The query with the columns of SELECT, and without the groups that HAVING leaves out."""
         checked = [*texts.items(), *([("having", self._result(having, names))] if having else [])]
         for name, text in checked:
-            if text != name:
+            if text != ticked(name):
                 with self.reader.text.at(self.shown.get(name, having)):
                     check_expression(name, text, made)
         if having is not None:
             only = checked[-1][1]
             made = made.transform(lambda frame: frame.where(only))
-        if list(texts) == made._output_schema().names and all(n == t for n, t in texts.items()):
+        columns = made._output_schema().names
+        if list(texts.items()) == [(name, ticked(name)) for name in columns]:
             return made
-        shown = [(name, None if name == text else text) for name, text in texts.items()]
-        return made.transform(projection(shown))
+        return made.transform(projection(list(texts.items())))
 
     def _result(self, node: Any, names: Mapping[Key, str]) -> str:
-        """An expression over the results."""
+        """An expression over the results, in which a column alone stands in backticks."""
         by_text = {self._text(call): name for name, call in self.calls.items()}
         calls = {
             id(call): by_text[self._text(call)]
@@ -201,10 +203,10 @@ class Groups:
             if called(call) in _FUNCTIONS
         }
         if id(bare(node)) in calls:
-            return calls[id(bare(node))]
+            return ticked(calls[id(bare(node))])
         key = self.reader.key(node)
         if key is not None:
-            return names[key] if key[0] else key[1]
+            return ticked(names[key] if key[0] else key[1])
         results = {("", name): name for name in (*self.calls, *_EDGES)}
         return self.reader.spelled(node, {**names, **results}.__getitem__, calls)
 

@@ -176,7 +176,7 @@ class Reader:
                 node,
                 f"stream {name!r} is unknown; the streams are {', '.join(self.inputs.names)}",
             )
-        columns = self.inputs.schema(streams[0]).names
+        columns = self.inputs.columns[streams[0]]
         return self._leaf(node, alias, streams[0], {column: column for column in columns}, [])
 
     def _renamed(self, node: Any, columns: dict[str, str]) -> dict[str, str]:

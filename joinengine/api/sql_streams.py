@@ -100,6 +100,8 @@ class Inputs:
         self._used = {name: set[str]() for name in streams}
         self._computed = dict[tuple[str, str], str]()
         self.names = list(streams)
+        #: per stream, the columns that it has of its own
+        self.columns = {name: self.schema(name).names for name in streams}
         #: per stream, the columns for which it says how late its rows are: its event time
         self.timed = {
             stream: {name for name in self.schema(stream).names if name in delays_of(source)}

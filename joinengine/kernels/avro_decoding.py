@@ -151,7 +151,8 @@ class _Records:
         return pa.array(numbers * units).cast(instant)
 
     def _read_text(self, kind: Mapping[str, Any]) -> pa.Array:
-        sizes = self._numbers()
+        is_fixed = kind["type"] == "fixed"
+        sizes = np.full(len(self.at), kind["size"]) if is_fixed else self._numbers()
         content = self._bytes[expand_ranges(self._pass(sizes), sizes)]
         ends = np.zeros(len(sizes) + 1, np.int32)
         np.cumsum(sizes, out=ends[1:])
@@ -168,13 +169,16 @@ class _Records:
         count = len(self.at)
         sizes = np.full(count, kind["size"]) if kind["type"] == "fixed" else self._numbers()
         begins = self._pass(sizes)
-        if (sizes > 16).any():
-            raise ValueError("a decimal has more than 128 bits")
         is_negative = (sizes > 0) & (self._bytes[begins] >= 0x80)
-        digits = np.where(is_negative, np.uint8(255), np.uint8(0))[:, None].repeat(16, axis=1)
+        above = np.where(is_negative, np.uint8(255), np.uint8(0))
+        digits = above[:, None].repeat(16, axis=1)
         for place in range(int(sizes.max(initial=0))):
             has = np.flatnonzero(sizes > place)
-            digits[has, place] = self._bytes[begins[has] + sizes[has] - 1 - place]
+            byte = self._bytes[begins[has] + sizes[has] - 1 - place]
+            if place < digits.shape[1]:
+                digits[has, place] = byte
+            elif (byte != above[has]).any():
+                raise ValueError("a decimal has more than 128 bits")
         decimal = pa.decimal128(kind["precision"], kind.get("scale", 0))
         return pa.Array.from_buffers(decimal, count, [None, pa.py_buffer(digits)])
 
@@ -210,6 +214,7 @@ _READ: dict[str, Callable[[_Records, Mapping[str, Any]], pa.Array]] = {
     "double": _Records._read_float,
     "string": _Records._read_text,
     "bytes": _Records._read_text,
+    "fixed": _Records._read_text,
     "enum": _Records._read_enum,
     "record": _Records._read_record,
     "decimal": _Records._read_decimal,

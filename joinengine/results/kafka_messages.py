@@ -160,7 +160,11 @@ def messages(rows: pa.RecordBatch, shape: Shape) -> Messages:
 
 
 def _headers(rows: Sequence[Any]) -> list[Any]:
-    """As the client takes them: pairs."""
+    """As the client takes them: pairs. Raises InvalidRequest for one without a key."""
+    if any(pair is None or pair["key"] is None for row in rows for pair in row or ()):
+        raise InvalidRequest(
+            "headers: a header in column 'headers' is NULL or has no key; leave it out of the list"
+        )
     return [[tuple(pair.values()) for pair in row] if row else None for row in rows]
 
 

@@ -111,8 +111,8 @@ class KafkaTarget(Target):
     def commit(self, batches: Held) -> None:
         results, last = self._checkpoint.results, batches[-1]
         exactly = self._writers.exactly_once
-        # Before its first transaction the query may have delivered at least once.
-        if (not exactly or self._token == NOTHING) and is_handed_over(results, *last):
+        # Also under `exactly_once` the batch before may have been delivered at least once.
+        if is_handed_over(results, *last):
             return
         if self._is_first:
             check_staged(results, [stored for _, files in batches for stored in files])

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from joinengine.model.query import CHANGE
 from joinengine.sources.json_values import NOTHING, Refused, as_json, from_json, objects
-from joinengine.sources.kafka_avro import Registry, read_avro
+from joinengine.sources.kafka_avro import read_avro
+from joinengine.world.schema_registry import Registry
 
 #: What `op` says: a row is inserted, was there, is updated, or is deleted.
 _COMES, _GOES = ("c", "r", "u"), ("u", "d")

@@ -24,9 +24,10 @@ from joinengine.model.skipped import Skipped
 from joinengine.model.texts import in_a_line
 from joinengine.sources.debezium import changes_of_avro, changes_of_json, rows_inserted
 from joinengine.sources.json_values import Refused, objects
-from joinengine.sources.kafka_avro import Registry, read_avro
+from joinengine.sources.kafka_avro import read_avro
 from joinengine.sources.projection import REFUSED
 from joinengine.sources.schemas import cast
+from joinengine.world.schema_registry import Registry
 
 #: The columns that `include` adds.
 INCLUDED: dict[str, pa.DataType] = {
@@ -242,19 +243,35 @@ def _read_avro(
     return read_avro(values, payload, decoding.avro, decoding.registry), None
 
 
+#: How an Arrow IPC stream ends.
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+
 def _read_arrow(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
 ) -> tuple[pa.Table, list[int]]:
     """Each value is a stream of Arrow's, with any number of rows."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
-    tables = [pa.ipc.open_stream(value).read_all() for value in values]
+    tables = [_whole_stream(value) for value in values]
     counts = [len(part) for part in tables]
     columns = payload if payload.names else decoding.payload
     chosen = [part.select(columns.names).cast(columns) for part in tables]
     for part in chosen:
         part.validate(full=True)
     return pa.concat_tables(chosen), counts
+
+
+def _whole_stream(value: bytes) -> pa.Table:
+    """Arrow takes the end of the bytes for that of the stream, which may be cut before it."""
+    reader = pa.BufferReader(value)
+    try:
+        table = pa.ipc.open_stream(reader).read_all()
+    except OSError as error:
+        raise Refused(in_a_line(error)) from None
+    if reader.tell() != len(value) or not value.endswith(_END_OF_STREAM):
+        raise Refused("it is not one whole stream: it is cut, or there are bytes behind its end")
+    return table
 
 
 _READ: dict[ValueFormat, Decode] = {

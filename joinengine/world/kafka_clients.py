@@ -155,7 +155,8 @@ class Cluster:
                 f"{there} and security.protocol do not agree about TLS ({text}); set "
                 "security.protocol, and ssl.ca.location for a certificate of your own, in options"
             )
-        if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+        missing = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+        if code in (*missing, "TOPIC_EXCEPTION"):
             return InvalidRequest(
                 f"{there} has no topic {topic!r}; create it, or correct the name"
                 if topic is not None

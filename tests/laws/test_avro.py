@@ -19,7 +19,9 @@ from joinengine.kernels.avro_decoding import ROOM
 from joinengine.kernels.avro_encoding import record_type
 from joinengine.kernels.avro_encoding import records as records_of
 from joinengine.sources import kafka_avro
-from joinengine.sources.kafka_avro import Registry, columns_of, read_avro
+from joinengine.sources.avro_schemas import columns_of
+from joinengine.sources.kafka_avro import read_avro
+from joinengine.world.schema_registry import Registry
 
 many = settings(max_examples=60, deadline=None)
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 2**62, -(2**63), 2**55, 2**56])
@@ -276,7 +278,7 @@ def test_records_of_other_writers_are_those_that_fastavro_makes(
         return in_bulk[-1]
 
     class Known(Registry):
-        def ask(self, path):
+        def ask(self, path, sent=None, patience_s=0.0):
             return {"schema": json.dumps({**READER, "fields": fields})}
 
     monkeypatch.setattr(kafka_avro, "columns", spy)

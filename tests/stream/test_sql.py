@@ -114,6 +114,28 @@ def test_sql_has_the_rows_of_duckdb(spark, folders, tmp_path, text):
     assert len(wanted) > 3
 
 
+def test_groups_of_columns_whose_names_could_be_expressions(spark, folders, tmp_path):
+    odd = ("user-id", "user", "id", "1", "true", "page url", "order")
+    columns = ", ".join(f'(id % {n + 2})::int as "{name}"' for n, name in enumerate(odd))
+    (tmp_path / "o").mkdir()
+    duckdb.sql(
+        f"copy (select {columns}, ts from '{folders}/f/*.parquet') to '{tmp_path}/o/0.parquet'"
+    )
+    shown = ", ".join(f'"{name}" as c{n}' for n, name in enumerate(odd))
+    keys = ", ".join(f'"{name}"' for name in odd)
+    text = (
+        f"select {shown}, count(*) * 10 as n from o group by tumble(ts, interval 3 hours), {keys} "
+        'having "page url" > 0 and "1" < 4'
+    )
+    stream = parquet_stream(spark, tmp_path / "o")
+    run(sql(text, {"o": replace(stream, feed=stream.feed | {"ends": True})}, delay="1 s"), tmp_path)
+    found = duckdb.sql(f"from '{tmp_path}/out/*.parquet'").fetchall()
+    here = duckdb.connect()
+    here.execute(f"set timezone = 'UTC'; {MACRO}; create view o as from '{tmp_path}/o/0.parquet'")
+    assert sorted(found) == sorted(here.execute(text).fetchall())
+    assert len(found) > 20
+
+
 def test_a_dataframe_and_a_table_are_streams_of_sql(spark, folders, tmp_path):
     reader = spark.readStream.schema(spark.read.parquet(str(folders / "f")).schema)
     frame, table = reader.parquet(str(folders / "f")), spark.read.parquet(str(folders / "w"))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joinengine.model.errors import UnreadableMessage
-from joinengine.sources.kafka_avro import columns_of
+from joinengine.sources.avro_schemas import columns_of
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat, decoded
 from tests.unit.messages import sent
 

@@ -135,6 +135,13 @@ def test_columns_of_a_message():
     assert messages(rows, Shape(Value.COLUMNS, "t")).topics is None
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_key_is_refused(header):
+    rows = pa.RecordBatch.from_pydict({"value": ["a"], "headers": pa.array([[header]], HEADERS)})
+    with pytest.raises(InvalidRequest, match="headers: a header in column 'headers' is NULL"):
+        messages(rows, Shape(Value.COLUMNS, "t"))
+
+
 def test_many_rows_keep_their_order():
     rows = pa.RecordBatch.from_pydict({"n": list(range(50_000))})
     found = [json.loads(value)["n"] for value in messages(rows, JSON).values]

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.model.errors import InvalidRequest, UnreadableMessage
-from joinengine.sources.kafka_avro import Registry, columns_of, schema_text
+from joinengine.sources.avro_schemas import columns_of, schema_text
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat, decoded
+from joinengine.world.schema_registry import Registry
 from tests.unit.messages import sent
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -145,6 +146,20 @@ def test_arrow_streams_have_any_number_of_rows():
     assert [one.file for one in skipped] == ["clicks[3] offset 2", "clicks[3] offset 4"]
 
 
+@pytest.mark.parametrize("size", range(1, 3))
+def test_an_arrow_stream_that_is_cut_or_doubled_is_no_value(size):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, COLUMNS) as writer:
+        for n in range(size):
+            writer.write_batch(pa.RecordBatch.from_pydict({"id": [n], "name": ["x"]}, COLUMNS))
+    whole = sink.getvalue().to_pybytes()
+    told = {"on_error": OnError.SKIP, "kind": ValueFormat.ARROW}
+    cuts = [whole[:end] for end in range(len(whole))]
+    batch, skipped = read(sent(*cuts, whole + whole, whole + b"x", whole), **told)
+    assert batch["id"].to_pylist() == list(range(size))
+    assert sum("more" not in one.reason for one in skipped) == 100
+
+
 RECORD = {
     "type": "record",
     "name": "click",
@@ -187,7 +202,7 @@ def test_avro_by_a_registry():
     schemas = {7: RECORD, 8: older}
 
     class Known(Registry):
-        def ask(self, path):
+        def ask(self, path, sent=None, patience_s=0.0):
             return {"schema": json.dumps(schemas[int(path.removeprefix("schemas/ids/"))])}
 
     at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -17,7 +17,7 @@ from joinengine import (
     sql,
 )
 from joinengine.model.conditions import Equi
-from tests.sqls import BOTH, HOUR, LATE, NEAR, S, keyed, plan_of, select
+from tests.sqls import BOTH, FACTS, HOUR, LATE, NEAR, S, keyed, plan_of, select
 
 F, W = S["f"], S["w"]
 
@@ -57,6 +57,16 @@ def test_what_no_side_has_alone_is_computed_of_the_results(text, names):
     found = sql(text, S, delay=LATE, instances=4)
     assert found._transform is not None
     assert found._output_schema().names == names
+
+
+@pytest.mark.parametrize("whole", ["f.*", "q.*"])
+def test_all_columns_are_those_of_the_stream_and_not_what_another_part_computes(whole):
+    entry = "f" if whole == "f.*" else "(select * from f) q"
+    text = (
+        "with a as (select id as aid, x * 2 as x2 from f) "
+        f"select {whole}, aid from a join {entry} on aid = {whole[0]}.id"
+    )
+    assert sql(text, S, instances=4).schema.names == [*FACTS, "aid"]
 
 
 def test_the_package_does_not_load_sqlglot():

@@ -18,9 +18,9 @@ from joinengine.model.named import one_of
 from joinengine.model.nested_types import holds
 from joinengine.model.query import CHANGE
 from joinengine.model.texts import quoted
+from joinengine.sources.avro_schemas import columns_of, schema_text
 from joinengine.sources.debezium import ENVELOPE
 from joinengine.sources.feeds import FeedKind
-from joinengine.sources.kafka_avro import Registry, columns_of, registry_of, schema_text
 from joinengine.sources.kafka_feed import Topic
 from joinengine.sources.kafka_planning import are_offsets
 from joinengine.sources.kafka_reading import KafkaReading
@@ -28,6 +28,7 @@ from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFo
 from joinengine.spark.sources import types
 from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
+from joinengine.world.schema_registry import Registry, registry_of
 
 _STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
 
@@ -270,7 +271,8 @@ def _started(start: Any) -> str | int | dict[int, int]:
         if are_offsets(start):
             return dict(start)
     elif isinstance(start, dt.datetime):
-        return int(start.timestamp() * 1e3)
+        zoned = start if start.tzinfo else start.replace(tzinfo=dt.UTC)
+        return max(int(zoned.timestamp() * 1e3), 0)
     elif type(start) is int and start >= 0:
         return start
     elif isinstance(start, str):
@@ -279,5 +281,5 @@ def _started(start: Any) -> str | int | dict[int, int]:
         except ValueError:
             raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}") from None
         zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-        return int(zoned.timestamp() * 1e3)
+        return max(int(zoned.timestamp() * 1e3), 0)
     raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}")

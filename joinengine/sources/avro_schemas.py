@@ -1,0 +1,267 @@
+"""Schemas of Avro: the columns of a record, and what a reader's defaults stand for.
+
+A type is *plain* without its logical type: instants are numbers, decimals are bytes. Avro resolves
+the schemas of writer and reader by plain types alone (specification, Schema Resolution). The
+reader's schema says what a plain value stands for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joinengine.kernels.avro_decoding import INSTANTS
+from joinengine.model.errors import InvalidRequest, StoreUnreachable
+from joinengine.model.texts import in_a_line
+from joinengine.world.schema_registry import NoSuchSchema, Registry
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+    "null": pa.null(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "uuid": pa.string(),
+    **{name: kind for name, (kind, _) in INSTANTS.items()},
+}
+#: Digits of a decimal are never rounded.
+_EXACT = Context(prec=100)
+
+
+def library() -> Any:
+    """The package `fastavro`. Raises InvalidRequest if it is missing."""
+    try:
+        import fastavro  # noqa: PLC0415 # an extra
+    except ImportError:
+        raise InvalidRequest(
+            "value='avro' needs the package fastavro; run: pip install 'joinengine[kafka]'"
+        ) from None
+    return fastavro
+
+
+def schema_text(schema: Any, registry: Registry | None, topic: str) -> str:
+    """The reader's schema as JSON: the one that is given, or the newest of the topic's values."""
+    if schema is None and registry is not None:
+        path = f"subjects/{topic}-value/versions/latest"
+        try:
+            return with_references(registry.ask(path), registry)
+        except NoSuchSchema as error:
+            raise InvalidRequest(
+                f"schema registry {registry.url} has no schema of {topic}-value ({error}); give "
+                "schema=, or correct schema.registry.url"
+            ) from None
+        except StoreUnreachable as error:
+            raise InvalidRequest(str(error)) from None
+    if not isinstance(schema, (str, Mapping)):
+        raise InvalidRequest(
+            "schema: value='avro' needs an Avro schema, as JSON text or a dict, or the option "
+            "schema.registry.url"
+        )
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def with_references(answer: Mapping[str, Any], registry: Registry, patience_s: float = 0.0) -> str:
+    """The schema of a registry's answer; those that it refers to stand where they are named.
+
+    Raises what `Registry.ask` raises.
+    """
+    others = dict[str, Any]()
+    for reference in answer.get("references") or ():
+        path = f"subjects/{reference['subject']}/versions/{reference['version']}"
+        inner = registry.ask(path, patience_s=patience_s)
+        others[reference["name"]] = json.loads(with_references(inner, registry, patience_s))
+    text = str(answer["schema"])
+    return json.dumps(_filled(json.loads(text), others, "")) if others else text
+
+
+def _filled(node: Any, others: dict[str, Any], space: str) -> Any:
+    """A schema with `others` where they are named first, which are then taken out of them."""
+    if isinstance(node, str):
+        names = (node, f"{space}.{node}")
+        return next((others.pop(name) for name in names if name in others), node)
+    if isinstance(node, list):
+        return [_filled(branch, others, space) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    inside = node.get("namespace") or str(node.get("name", "")).rpartition(".")[0] or space
+    filled = dict(node)
+    for key in ("type", "items", "values"):
+        if key in node:
+            filled[key] = _filled(node[key], others, inside)
+    if "fields" in node:
+        filled["fields"] = [_filled(part, others, inside) for part in node["fields"]]
+    return filled
+
+
+def columns_of(text: str, names: Sequence[str] | None = None) -> pa.Schema:
+    """The columns of an Avro record; `names`: some of them, None: all.
+
+    Raises InvalidRequest for what is no record of known types, or lacks one of `names`.
+    """
+    try:
+        parsed = expanded(text)
+        if not isinstance(parsed, dict) or not parsed.get("fields"):
+            raise TypeError("it is no record with fields")
+        fields = {field["name"]: field["type"] for field in parsed["fields"]}
+        return pa.schema([(name, _named_type(name, fields[name])) for name in names or fields])
+    except InvalidRequest:
+        raise
+    except Exception as error:
+        raise InvalidRequest(
+            f"schema: this is not an Avro schema whose columns joinengine reads "
+            f"({in_a_line(error)}); give a record of plain fields, records and arrays"
+        ) from None
+
+
+def _named_type(name: str, kind: Any) -> pa.DataType:
+    try:
+        return type_of(kind)
+    except TypeError as error:
+        raise TypeError(f"field {name!r} is {error}") from None
+
+
+def type_of(kind: Any) -> pa.DataType:
+    """The type of a column. Raises TypeError for a type that is not read: what it is."""
+    if isinstance(kind, list):
+        others = [branch for branch in kind if branch != "null"]
+        if len(others) != 1:
+            raise TypeError(f"a union of {len(others)} types")
+        return type_of(others[0])
+    if isinstance(kind, str):
+        if kind not in _PLAIN:
+            raise TypeError(f"a {kind}" if kind == "map" else f"{kind}, which is inside itself")
+        return _PLAIN[kind]
+    logical = kind.get("logicalType")
+    if kind["type"] == "record":
+        fields = [(field["name"], field["type"]) for field in kind["fields"]]
+        return pa.struct([(name, _named_type(name, inner)) for name, inner in fields])
+    if kind["type"] == "array":
+        return pa.list_(type_of(kind["items"]))
+    if logical in ("time-millis", "time-micros", "duration"):
+        raise TypeError(f"a {logical}")
+    if logical == "decimal":
+        return pa.decimal128(kind["precision"], kind.get("scale", 0))
+    return _LOGICAL[logical] if logical in _LOGICAL else type_of(kind["type"])
+
+
+def meant(column: pa.Array, kind: Any) -> pa.Array:
+    """A column of plain values -> what they stand for by their type."""
+    if isinstance(kind, list):
+        return meant(column, next(branch for branch in kind if branch != "null"))
+    if isinstance(kind, str):
+        return column
+    nulls = column.is_null()
+    if kind["type"] == "record":
+        fields = zip(column.flatten(), kind["fields"], strict=True)
+        parts = {field["name"]: meant(part, field["type"]) for part, field in fields}
+        return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=nulls)
+    if kind["type"] == "array":
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        ends = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+        return pa.ListArray.from_arrays(ends, meant(column.flatten(), kind["items"]), mask=nulls)
+    return _meant_by_word(column, kind)
+
+
+def _meant_by_word(column: pa.Array, kind: Mapping[str, Any]) -> pa.Array:
+    logical = kind.get("logicalType")
+    if logical == "decimal":
+        scale = -kind.get("scale", 0)
+        numbers = [
+            None
+            if content is None
+            else Decimal(int.from_bytes(content, "big", signed=True)).scaleb(scale, _EXACT)
+            for content in column.to_pylist()
+        ]
+        return pa.array(numbers, type_of(kind))
+    if logical in INSTANTS:
+        instant, units = INSTANTS[logical]
+        return pc.multiply_checked(column, pa.scalar(units, pa.int64())).cast(instant)
+    return column.cast(pa.date32()) if logical == "date" else meant(column, kind["type"])
+
+
+@lru_cache(maxsize=64)
+def expanded(text: str) -> Any:
+    """A schema in which types stand where they are named again."""
+    return library().schema.expand_schema(json.loads(text))
+
+
+@lru_cache(maxsize=64)
+def expanded_plain(text: str) -> Any:
+    """The same, of plain types."""
+    return library().schema.expand_schema(_plain(json.loads(text)))
+
+
+@lru_cache(maxsize=64)
+def parsed_plain(text: str) -> Any:
+    """A schema of plain types for the library, whose defaults are values of their types."""
+    parsed = library().parse_schema(_plain(json.loads(text)))
+    records = dict[str, Any]()
+    _see(parsed, records)
+    for record in records.values():
+        for field in record.get("fields", ()):
+            if "default" in field:
+                field["default"] = _value_of(field["default"], field["type"], records)
+    return parsed
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_plain(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: part if key == "default" else _plain(part)
+        for key, part in node.items()
+        if key != "logicalType"
+    }
+
+
+def _see(kind: Any, named: dict[str, Any]) -> None:
+    """Add the types that have names to `named`."""
+    if isinstance(kind, list):
+        for branch in kind:
+            _see(branch, named)
+    elif isinstance(kind, dict):
+        if "name" in kind and kind["type"] in ("record", "error", "enum", "fixed"):
+            named[kind["name"]] = kind
+        for inner in (*(field["type"] for field in kind.get("fields", ())), kind["type"]):
+            _see(inner, named)
+        _see(kind.get("items", kind.get("values")), named)
+
+
+def _value_of(default: Any, kind: Any, named: Mapping[str, Any]) -> Any:
+    """The value that a default of JSON stands for (specification, Complex Types: Records)."""
+    if isinstance(kind, str) and kind in named:
+        kind = named[kind]
+    if isinstance(kind, list):
+        others = [branch for branch in kind if branch != "null"]
+        is_plain = default is None or len(others) != 1
+        return default if is_plain else _value_of(default, others[0], named)
+    base = kind if isinstance(kind, str) else kind["type"]
+    if base in ("bytes", "fixed") and isinstance(default, str):
+        return default.encode("latin-1")
+    if base == "record" and isinstance(default, Mapping):
+        return {
+            field["name"]: _value_of(
+                default.get(field["name"], field.get("default")), field["type"], named
+            )
+            for field in kind["fields"]
+        }
+    if base == "array" and isinstance(default, list):
+        return [_value_of(item, kind["items"], named) for item in default]
+    return default
