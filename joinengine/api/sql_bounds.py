@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlglot import exp
 
+from joinengine.api.sql_package import exp
 from joinengine.api.sql_streams import Key
 from joinengine.api.sql_text import bare, called
 from joinengine.model.durations import microseconds

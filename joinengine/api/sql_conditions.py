@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
 from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_bounds import Bound, BoundReader, Columns, Part, interval_us
 from joinengine.api.sql_names import WINDOWS, Reader
+from joinengine.api.sql_package import exp
 from joinengine.api.sql_streams import Key, Pair
 from joinengine.api.sql_text import bare, called, ticked
 from joinengine.model.conditions import AsOf, Band, Equi, asof, band, theta

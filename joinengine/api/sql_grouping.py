@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
 from joinengine.api.aggregates import StreamAggregate
 from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_conditions import Node, window_of
 from joinengine.api.sql_names import WINDOWS, Reader
+from joinengine.api.sql_package import exp
 from joinengine.api.sql_streams import Key, Leaf, Tree
 from joinengine.api.sql_text import bare, called, ticked
 from joinengine.model.aggregation import session_windows, windows

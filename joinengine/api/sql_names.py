@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
+from joinengine.api.sql_package import exp
 from joinengine.api.sql_served import check_clauses, check_expressions
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
 from joinengine.api.sql_text import SqlText, bare, called, conjuncts, ticked

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlglot import exp
-
 from joinengine.api.aggregates import StreamAggregate
 from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_conditions import Conditions, Node
 from joinengine.api.sql_grouping import Groups, aggregated, check_expression, projection
 from joinengine.api.sql_names import Reader
+from joinengine.api.sql_package import exp
 from joinengine.api.sql_served import check_clauses, check_parts
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
 from joinengine.api.sql_text import SqlText, conjuncts

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlglot import exp
-
+from joinengine.api.sql_package import exp
 from joinengine.api.sql_text import SqlText
 
 #: Clauses of a query -> what to write instead.

@@ -13,16 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from joinengine.api.checks import NoDelay
+from joinengine.api.sql_package import errors, exp, parser, sqlglot, tokens
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import in_a_line
-
-try:
-    import sqlglot
-    from sqlglot import errors, exp, parser, tokens
-except ImportError:
-    raise InvalidRequest(
-        "sql needs the package sqlglot; run: pip install 'joinengine[sql]'"
-    ) from None
 
 #: The offsets in the text where a part begins and ends.
 _SPAN = "span"

@@ -12,6 +12,7 @@ time, when they have doubled.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class InTimeOrder(OneInput):
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """Whether tuples may have become due since the last batch."""
         clock, runs = state.clock, state.shelves.state.values()
+        if clock.watermark == math.inf and runs:
+            return True  # the sources have ended: what is kept for rows to come is dropped
         return clock.watermark > clock.closed and any(
             run.max_time is not None and run.max_time >= clock.closed for run in runs
         )

@@ -214,14 +214,16 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
     return {
         "received_per_instance": _summed(working, "work.received"),
         "stored_per_instance": list(working[-1].state.held) if working else [],
-        "busy_s_per_instance": [round(float(s), 6) for s in _total(busy[0])],
+        "busy_s_per_instance": [
+            round(float(s), 6) for s in _total(_per_batch(batches, "work.busy_s"))
+        ],
         "instances_used": working[-1].instances if working else 0,
         "load_skew": {
             name: {"run": skew(_total(whole)), "last_half": skew(_total(last))}
             for name, (whole, last) in (("received", received), ("stored", held), ("busy", busy))
         },
-        "candidates_per_instance": _summed(working, "work.compared"),
-        "results_per_instance": _summed(working, "work.made"),
+        "candidates_per_instance": _summed(batches, "work.compared"),
+        "results_per_instance": _summed(batches, "work.made"),
         "input_rows": int(sum(sum(b.work.received) for b in batches)),
         **{name: sum(FIGURES[name].of(b) for b in batches) for name in SUMS},
         "received_by_batch": _per_batch(batches, "work.received").astype(int).tolist(),

@@ -67,6 +67,7 @@ class Catalog:
                 f"iceberg: expected a table with its namespace, such as 'shop.sales', found "
                 f"{name!r}"
             )
+        library()
         try:
             return self.table(name)
         except (errors().NoSuchTableError, errors().NoSuchNamespaceError):

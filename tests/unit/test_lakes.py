@@ -358,6 +358,13 @@ def test_a_missing_package_is_named_with_its_install_line(name, library, extra, 
         library()
 
 
+def test_a_table_of_iceberg_without_the_package(monkeypatch):
+    for name in ("pyiceberg", "pyiceberg.catalog", "pyiceberg.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InvalidRequest, match=r"install 'joinengine\[iceberg\]'"):
+        iceberg_catalog.Catalog().checked("shop.sales")
+
+
 def test_results_of_the_sink_before_are_taken_over_once(lake):
     """A checkpoint that has delivered through Spark holds the results of its last batch."""
     sink, generation = lake.sink()

@@ -74,6 +74,17 @@ def test_the_package_does_not_load_sqlglot():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_missing_package_is_named_whichever_module_is_loaded_first():
+    code = (
+        "import sys; sys.modules['sqlglot'] = None\n"
+        "import joinengine\n"
+        "try: joinengine.sql\n"
+        'except joinengine.InvalidRequest as error: sys.exit("joinengine[sql]" not in str(error))\n'
+        "sys.exit(2)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_select_names_the_columns_of_a_join():
     f, w = select(F, "id k"), select(W, "wid k")
     by_name = StreamJoin(f, w, on="k", select=["wid", "k"], instances=1)
@@ -81,6 +92,7 @@ def test_select_names_the_columns_of_a_join():
     for select_, said in (
         ({"a": "right.id"}, "select: column 'right.id' does not exist"),
         (["k"], "is on both sides"),
+        (["id", "id"], "select has id twice"),
         ({"a": "left.id", "A": "left.k"}, "select has a twice"),
         (3, "is not a column name or a list of names"),
     ):

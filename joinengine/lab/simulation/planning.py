@@ -248,7 +248,8 @@ def _moved(old: RoutingTable, new: RoutingTable, base: Base, loads: Loads) -> tu
         was, will = (_shares(p.fragments) | dict.fromkeys(p.backups, 1.0) for p in (before, after))
         gained = sum(max(0.0, share - was.get(i, 0.0)) for i, share in will.items())
         keys += gained > 0
-        rows += gained * float(loads.held[column])
+        if column < len(loads.hashes) and int(loads.hashes[column]) == hash_:  # else it holds none
+            rows += gained * float(loads.held[column])
     return keys, rows
 
 
