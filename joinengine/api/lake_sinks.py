@@ -80,7 +80,7 @@ def _delta(
     if keys:
         rows = pa.schema(list(join.schema)[:-1])
         columns = delta.check_table(folder, rows, partitions, exact=exact)
-        delta_merge.check_merge(folder, rows, keys)
+        delta_merge.check_merge(folder, rows, keys, partitions)
 
         def merged(checkpoint: Checkpoint, query: str) -> TableTarget:
             return DeltaMergeTarget(

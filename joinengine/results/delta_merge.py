@@ -111,14 +111,24 @@ class DeltaMergeTarget(DeltaTarget):
             merger.execute()
 
 
-def check_merge(place: str, schema: pa.Schema, keys: Sequence[str]) -> None:
+def check_merge(
+    place: str, schema: pa.Schema, keys: Sequence[str], partitions: Sequence[str] = ()
+) -> None:
     """Refuse to apply changes by `keys` to the table at `place`, if there is one.
 
-    Raises InvalidRequest for a key that has no order or equality, and for tables that only grow or
-    whose rows the package cannot read.
+    `partitions`: the columns of a new table's partitions. Raises InvalidRequest for a key that has
+    no order or equality, for partitions by decimals, which the package writes so that nobody can
+    read the table any more if one is negative, and for tables that only grow or whose rows the
+    package cannot read.
     """
     check_keys(schema, keys)
     table = loaded(place, InvalidRequest)
+    for name in partitions if table is None else table.metadata().partition_columns:
+        if name in schema.names and pa.types.is_decimal(schema.field(name).type):
+            raise InvalidRequest(
+                f"mergeKeys: the table {place} has partitions by the decimal {name!r}, which "
+                "deltalake cannot write if it is negative; choose another column, or cast it"
+            )
     if table is None:
         return
     if table.metadata().configuration.get("delta.appendOnly") == "true":

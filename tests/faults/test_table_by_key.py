@@ -312,6 +312,13 @@ def test_files_whose_bounds_are_elsewhere_are_not_read(tmp_path, monkeypatch):
     assert lake.values() == {(1, "x"): 1, (2, "x"): 1, (902, "x"): 1}
 
 
+def test_partitions_by_decimals_are_refused(tmp_path):
+    rows = pa.schema([("k", pa.int64()), ("p", pa.decimal128(9, 2))])
+    with pytest.raises(InvalidRequest, match="has partitions by the decimal 'p'"):
+        check_merge(str(tmp_path / "t"), rows, ["k"], ["p"])
+    check_merge(str(tmp_path / "t"), rows, ["p"], ["k"])
+
+
 def test_tables_that_only_grow_and_keys_that_are_none(tmp_path):
     lake = DeltaByKey(tmp_path)
     lake.target().make()
