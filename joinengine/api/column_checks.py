@@ -336,7 +336,7 @@ def named_columns(select: Any) -> dict[str, str]:
     if isinstance(select, Mapping):
         named = {name: check_text(c, "select: a column", example) for name, c in select.items()}
     else:
-        names = check_names(select, "select", example)
+        names = list(check_names(select, "select", example))
         refuse_doubles(names, "select")
         named = {name: name for name in names}
     if not named:
