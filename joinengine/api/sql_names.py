@@ -17,6 +17,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.engine import keywords
 from joinengine.spark.session import session
 
 EDGES = (WINDOW_START, WINDOW_END)
@@ -86,8 +87,7 @@ class Reader:
     ) -> str:
         """An expression as text for predicates.
 
-        `name(key)`: what a column is called there. `calls`: id of a call -> the column of its
-        results.
+        `name(key)`: a column's name there. `calls`: id of a call -> the column of its results.
         """
         pieces = list[tuple[int, int, str]]()
         for call in node.find_all(exp.Anonymous):
@@ -101,8 +101,12 @@ class Reader:
             side, _, there = name(key).rpartition("\0")
             typed = column.parts[parts - 1]
             plain = not typed.args.get("quoted") and typed.name.lower() == there.lower()
+            if parts > 1 and not side and there.lower() in keywords():
+                plain = False  # it could stand behind a dot, and cannot alone
             text = (f"{side}." if side else "") + (typed.name if plain else ticked(there))
             pieces.append((first, typed.meta["end"] + 1, text))
+            fields = (part for part in column.parts[parts:] if part.args.get("quoted"))
+            pieces += [(f.meta["start"], f.meta["end"] + 1, ticked(f.name)) for f in fields]
         return self.text.text_of(node, pieces)
 
     def compute(self, node: Any, aliases: set[str], name: str) -> Key:
@@ -276,11 +280,10 @@ class Reader:
             raise self._no_alias(node, alias, tree.visible)
         for leaf in leaves:
             for name, column in leaf.columns.items():
-                key = leaf.alias, column
-                if not alias and self._merged(tree, key, name):
+                if not alias and self._merged(tree, (leaf.alias, column), name):
                     continue
                 self.inputs.use(leaf.stream, column)
-                yield key, name
+                yield (leaf.alias, column), name
 
     def _merged(self, tree: Tree, key: Key, name: str) -> bool:
         """Whether a column stands under the name of another stream, by USING."""

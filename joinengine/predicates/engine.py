@@ -114,6 +114,13 @@ def engine(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
     return opened
 
 
+@cache
+def keywords() -> frozenset[str]:
+    """Words, in small letters, that alone may mean something else than a column."""
+    rows = engine().sql("select keyword_name from duckdb_keywords()").fetchall()
+    return frozenset(word for (word,) in rows)
+
+
 def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
     """Give a connection the time zone, and the functions that predicates are translated into.
 

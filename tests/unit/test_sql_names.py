@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 from joinengine import (
@@ -17,7 +18,7 @@ from joinengine import (
     sql,
 )
 from joinengine.model.conditions import Equi
-from tests.sqls import BOTH, FACTS, HOUR, LATE, NEAR, S, keyed, plan_of, select
+from tests.sqls import BOTH, FACTS, HOUR, LATE, NEAR, S, keyed, plan_of, select, stream_of
 
 F, W = S["f"], S["w"]
 
@@ -57,6 +58,14 @@ def test_what_no_side_has_alone_is_computed_of_the_results(text, names):
     found = sql(text, S, delay=LATE, instances=4)
     assert found._transform is not None
     assert found._output_schema().names == names
+
+
+def test_a_keyword_behind_a_dropped_alias_stands_in_backticks():
+    columns = {"k": pa.int64(), "order": pa.int64(), "geo": pa.struct([("x.y", pa.int64())])}
+    streams = {"a": stream_of("/a", columns), "w": W}
+    text = 'select a.order + 1 as o, a.geo."x.y" + 1 as g, wid from a join w on a.k = w.k'
+    found = sql(f"{text} where w.at is not null and a.order > 3", streams, instances=4)
+    assert found._output_schema().names == ["o", "g", "wid"]
 
 
 @pytest.mark.parametrize("whole", ["f.*", "q.*"])
