@@ -330,6 +330,21 @@ def test_a_guarantee_that_becomes_exact_repeats_nothing(tmp_path, broker):
     assert delivered(broker, topic) == truth()
 
 
+def test_a_guarantee_that_becomes_exact_again_repeats_nothing(tmp_path, broker):
+    """Its token is then that of a batch long before."""
+    topic = fresh_topic(broker)
+    query = start(tmp_path, broker, topic, ONE)
+    query.run_tuples(0, *BATCHES[0])
+    query.writers = Writers(1, exactly_once=False)
+    query.restart()
+    query.run_tuples(1, *BATCHES[1])
+    before = delivered(broker, topic)
+    assert before.keys() == truth(BATCHES[:2]).keys()
+    query.writers = ONE
+    query.restart()
+    assert delivered(broker, topic) == before
+
+
 def test_at_least_once_needs_no_transaction_and_may_repeat(tmp_path, broker):
     topic, seen = fresh_topic(broker), []
     query = start(tmp_path, broker, topic, Writers(1, exactly_once=False))

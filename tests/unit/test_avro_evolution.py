@@ -146,6 +146,13 @@ def test_decimals_may_lie_in_more_bytes_than_they_need(number):
     assert row == {"d": Decimal(number).scaleb(-2)}
 
 
+def test_a_decimal_of_more_digits_than_there_are_is_refused():
+    kind = record(field("d", logical("fixed", "decimal", name="wide", size=20, precision=31)))
+    for number in (2**130, -(2**130)):
+        with pytest.raises(ValueError, match="a decimal has more than 128 bits"):
+            read(kind, {"d": number.to_bytes(20, "big", signed=True)}, kind)
+
+
 @pytest.mark.parametrize(
     ("writer", "row", "reader", "said"),
     [

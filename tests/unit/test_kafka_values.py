@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import time
 
 import fastavro
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from joinengine.model.errors import InvalidRequest, UnreadableMessage
 from joinengine.sources.avro_schemas import columns_of, schema_text
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat, decoded
+from joinengine.spark.sources.kafka_streams import _started
 from joinengine.world.schema_registry import Registry
 from tests.unit.messages import sent
 
@@ -158,6 +160,18 @@ def test_an_arrow_stream_that_is_cut_or_doubled_is_no_value(size):
     batch, skipped = read(sent(*cuts, whole + whole, whole + b"x", whole), **told)
     assert batch["id"].to_pylist() == list(range(size))
     assert sum("more" not in one.reason for one in skipped) == 100
+
+
+def test_a_start_without_a_zone_is_in_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        moments = [dt.datetime(1970, 1, 2), "1970-01-02", dt.datetime(1970, 1, 2, tzinfo=dt.UTC)]
+        assert [_started(moment) for moment in moments] == [86_400_000] * 3
+        assert _started("1960-01-01") == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 RECORD = {
