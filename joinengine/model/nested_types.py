@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
@@ -20,3 +22,13 @@ def is_bytes(kind: pa.DataType) -> bool:
     """Whether values are bytes, and not texts."""
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
     return any(is_kind(kind) for is_kind in tests)
+
+
+def with_items(column: pa.ListArray, items: pa.Array, kind: pa.DataType) -> pa.ListArray:
+    """The lists of `column` with other items, of which there are as many as in `column.flatten()`.
+
+    `kind`: the type of these lists.
+    """
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    ends = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+    return pa.ListArray.from_arrays(ends, items, type=kind, mask=column.is_null())

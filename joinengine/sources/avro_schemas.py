@@ -13,12 +13,12 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from joinengine.kernels.avro_decoding import INSTANTS
 from joinengine.model.errors import InvalidRequest, StoreUnreachable
+from joinengine.model.nested_types import with_items
 from joinengine.model.texts import in_a_line
 from joinengine.world.schema_registry import NoSuchSchema, Registry
 
@@ -80,20 +80,22 @@ def with_references(answer: Mapping[str, Any], registry: Registry, patience_s: f
 
     Raises what `Registry.ask` raises.
     """
-    others = dict[str, Any]()
-    for reference in answer.get("references") or ():
-        path = f"subjects/{reference['subject']}/versions/{reference['version']}"
-        inner = registry.ask(path, patience_s=patience_s)
-        others[reference["name"]] = json.loads(with_references(inner, registry, patience_s))
-    text = str(answer["schema"])
+    others, answers, text = dict[str, Any](), [answer], str(answer["schema"])
+    while answers:
+        for reference in answers.pop().get("references") or ():
+            if reference["name"] in others:
+                continue
+            path = f"subjects/{reference['subject']}/versions/{reference['version']}"
+            answers.append(registry.ask(path, patience_s=patience_s))
+            others[reference["name"]] = json.loads(answers[-1]["schema"])
     return json.dumps(_filled(json.loads(text), others, "")) if others else text
 
 
 def _filled(node: Any, others: dict[str, Any], space: str) -> Any:
     """A schema with `others` where they are named first, which are then taken out of them."""
     if isinstance(node, str):
-        names = (node, f"{space}.{node}")
-        return next((others.pop(name) for name in names if name in others), node)
+        name = next((name for name in (node, f"{space}.{node}") if name in others), None)
+        return node if name is None else _filled(others.pop(name), others, "")
     if isinstance(node, list):
         return [_filled(branch, others, space) for branch in node]
     if not isinstance(node, dict):
@@ -159,25 +161,23 @@ def type_of(kind: Any) -> pa.DataType:
     return _LOGICAL[logical] if logical in _LOGICAL else type_of(kind["type"])
 
 
-def meant(column: pa.Array, kind: Any) -> pa.Array:
+def as_logical(column: pa.Array, kind: Any) -> pa.Array:
     """A column of plain values -> what they stand for by their type."""
     if isinstance(kind, list):
-        return meant(column, next(branch for branch in kind if branch != "null"))
+        return as_logical(column, next(branch for branch in kind if branch != "null"))
     if isinstance(kind, str):
         return column
-    nulls = column.is_null()
     if kind["type"] == "record":
         fields = zip(column.flatten(), kind["fields"], strict=True)
-        parts = {field["name"]: meant(part, field["type"]) for part, field in fields}
-        return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=nulls)
+        parts = {field["name"]: as_logical(part, field["type"]) for part, field in fields}
+        return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=column.is_null())
     if kind["type"] == "array":
-        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-        ends = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
-        return pa.ListArray.from_arrays(ends, meant(column.flatten(), kind["items"]), mask=nulls)
-    return _meant_by_word(column, kind)
+        items = as_logical(column.flatten(), kind["items"])
+        return with_items(column, items, pa.list_(items.type))
+    return _as_logical_value(column, kind)
 
 
-def _meant_by_word(column: pa.Array, kind: Mapping[str, Any]) -> pa.Array:
+def _as_logical_value(column: pa.Array, kind: Mapping[str, Any]) -> pa.Array:
     logical = kind.get("logicalType")
     if logical == "decimal":
         scale = -kind.get("scale", 0)
@@ -191,7 +191,7 @@ def _meant_by_word(column: pa.Array, kind: Mapping[str, Any]) -> pa.Array:
     if logical in INSTANTS:
         instant, units = INSTANTS[logical]
         return pc.multiply_checked(column, pa.scalar(units, pa.int64())).cast(instant)
-    return column.cast(pa.date32()) if logical == "date" else meant(column, kind["type"])
+    return column.cast(pa.date32()) if logical == "date" else as_logical(column, kind["type"])
 
 
 @lru_cache(maxsize=64)

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from joinengine.model.nested_types import holds, is_bytes
+from joinengine.model.nested_types import holds, is_bytes, with_items
 
 
 class Refused(Exception):
@@ -39,8 +38,23 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
             raise Refused("it is no JSON object")
     if not text.isascii():
         text.decode()  # Arrow does not look whether it is UTF-8
-    text = _with_bare_numbers(text, payload)
-    table = pj.read_json(
+    try:
+        table = _read(text, payload)
+    except pa.ArrowInvalid:  # texts that may be numbers cost nothing where there are none
+        mended = _with_bare_numbers(text, payload)
+        if mended == text:
+            raise
+        table = _read(mended, payload)
+    if table.num_rows != len(values):
+        raise Refused(f"it holds {table.num_rows} objects")
+    if not payload.names:
+        return table
+    columns = [from_json(table[field.name].chunk(0), field.type) for field in payload]
+    return pa.Table.from_arrays(columns, schema=payload)
+
+
+def _read(text: bytes, payload: pa.Schema) -> pa.Table:
+    return pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=pj.ParseOptions(
@@ -48,12 +62,6 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
             unexpected_field_behavior="ignore",
         ),
     )
-    if table.num_rows != len(values):
-        raise Refused(f"it holds {table.num_rows} objects")
-    if not payload.names:
-        return table
-    columns = [from_json(table[field.name].combine_chunks(), field.type) for field in payload]
-    return pa.Table.from_arrays(columns, schema=payload)
 
 
 def _are_braced(lines: Sequence[bytes], text: bytes) -> bool:
@@ -82,15 +90,11 @@ def from_json(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _bytes_of(column).cast(kind)
     if not holds(kind, is_bytes):
         return column.cast(kind)
-    nulls = column.is_null()
     if pa.types.is_struct(kind):
         parts = zip(column.flatten(), kind, strict=True)
         columns = [from_json(part, field.type) for part, field in parts]
-        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    ends = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
-    items = from_json(column.flatten(), kind.value_type)
-    return pa.ListArray.from_arrays(ends, items, type=kind, mask=nulls)
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=column.is_null())
+    return with_items(column, from_json(column.flatten(), kind.value_type), kind)
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
@@ -121,8 +125,6 @@ def _with_bare_numbers(text: bytes, payload: pa.Schema) -> bytes:
 
     A name that other fields have too is left alone: their texts may be "NaN".
     """
-    if not any(word in text for word in (b'"NaN"', b'Infinity"')):
-        return text
     fields = list(_fields_of(payload))
     floats = {field.name for field in fields if pa.types.is_floating(field.type)}
     floats -= {field.name for field in fields if not pa.types.is_floating(field.type)}

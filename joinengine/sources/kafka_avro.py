@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from joinengine.kernels.avro_decoding import ROOM, Unserved, columns
 from joinengine.model.texts import in_a_line
 from joinengine.sources.avro_schemas import (
+    as_logical,
     expanded,
     expanded_plain,
     library,
-    meant,
     parsed_plain,
     type_of,
     with_references,
@@ -109,12 +109,12 @@ def _read(
             raise ValueError("there are bytes behind the record: it has another schema")
     arrays = [
         column.cast(payload.field(name).type)
-        for name, column in _meant(rows, reader, payload.names).items()
+        for name, column in _logical_columns(rows, reader, payload.names).items()
     ]
     return pa.Table.from_arrays(arrays, schema=payload)
 
 
-def _meant(
+def _logical_columns(
     rows: Sequence[dict[str, Any]], reader: str, names: Sequence[str]
 ) -> dict[str, pa.Array]:
     """The columns of rows of plain values that the library has read."""
@@ -125,7 +125,7 @@ def _meant(
     columns_read = {
         name: pa.array([row[name] for row in rows], type_of(plain[name])) for name in names
     }
-    return {name: meant(column, ours[name]) for name, column in columns_read.items()}
+    return {name: as_logical(column, ours[name]) for name, column in columns_read.items()}
 
 
 def _of_schemas() -> tuple[type[Exception], ...]:
@@ -160,7 +160,7 @@ def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, pa
     except Exception:  # the schemas do not fit, as the library will say of each message
         return None
     lacking = [name for name in names if name not in theirs]
-    return {name: column[0] for name, column in _meant([row], reader, lacking).items()}
+    return {name: column[0] for name, column in _logical_columns([row], reader, lacking).items()}
 
 
 def _is_alike(theirs: Any, ours: Any) -> bool:

@@ -191,11 +191,11 @@ def test_schemas_that_a_registry_refers_to_are_read():
         **{
             "schemas/ids/7": {
                 "schema": json.dumps(whole),
-                "references": refers("com.x.Street"),
+                "references": refers("com.x.Address", "com.x.Street"),
             },
             "subjects/orders-value/versions/latest": {
                 "schema": json.dumps(whole),
-                "references": refers("com.x.Street"),
+                "references": refers("com.x.Street", "com.x.Address"),
             },
             "subjects/com.x.Street/versions/1": {
                 "schema": json.dumps(street),

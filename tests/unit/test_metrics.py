@@ -49,6 +49,19 @@ def test_the_keys_of_the_report(record):
     same(named("Figures of an operator"), report["joins"][0])
 
 
+def test_a_batch_in_which_nothing_arrives_counts_for_what_its_tasks_do(record):
+    late = Worked([0, 0], busy_s=[0.0, 0.5], compared=[0, 4], made=[0, 3])
+    record.joins[0].work.made = [5, 0]
+    record.joins[0].work.compared = [6, 0]
+    quiet = replace(record, batch=1, joins=[OperatorRecord(2, work=late)])
+    (told,) = run_report([record, quiet])["joins"]
+    assert told["results_per_instance"] == [5, 3]
+    assert told["candidates_per_instance"] == [6, 4]
+    assert told["busy_s_per_instance"] == [0.1, 0.7]
+    assert told["stored_per_instance"] == [1, 2]
+    assert told["load_skew"]["busy"]["run"] == pytest.approx(4 / 3)
+
+
 def test_the_latency_of_a_run_is_that_of_all_its_results(record):
     slow = replace(record, batch=1, left_at=[(5.0, 2), (3.0, 1)])
     quick = replace(record, left_at=[(1.0, 97)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from types import SimpleNamespace
 
 import duckdb
 import numpy as np
@@ -19,11 +20,13 @@ from joinengine.lab.simulation import planner_runs
 from joinengine.lab.simulation.advice import Verdict, advice, recommended, verdict
 from joinengine.lab.simulation.key_files import HotKey, StreamFile
 from joinengine.lab.simulation.planner_runs import OutOfTime, at_most
-from joinengine.lab.simulation.planning import Other, Sizes, replay
+from joinengine.lab.simulation.planning import Other, Sizes, _moved, replay
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Mnrt, choose
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Placement
 from joinengine.routing.base_functions import Modulo
+from joinengine.routing.table import RoutingTable
 
 ROWS = 4000
 HOUR_US = 3_600_000_000
@@ -375,3 +378,12 @@ def test_a_key_has_no_more_candidates_than_there_are_instances(planner):
     asked = ["simulate", "hash", planner, "--instances", "4", "--choices", "65536"]
     with pytest.raises(InvalidRequest, match=r"choices: expected at most .* instances, 4, found"):
         CliRunner().invoke(cli, asked, catch_exceptions=False, standalone_mode=False)
+
+
+@pytest.mark.parametrize("hashes", [[4], [9], []])
+def test_a_key_that_nobody_holds_moves_without_rows(hashes):
+    loads = SimpleNamespace(hashes=np.array(hashes, np.uint64), held=np.full(len(hashes), 100.0))
+    tables = RoutingTable({8: Placement.whole(1)}), RoutingTable({8: Placement.whole(2)})
+    assert _moved(*tables, Modulo(4), loads) == (1, 0.0)
+    loads = SimpleNamespace(hashes=np.array([4, 8], np.uint64), held=np.array([9.0, 100.0]))
+    assert _moved(*tables, Modulo(4), loads) == (1, 100.0)

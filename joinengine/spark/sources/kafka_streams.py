@@ -271,15 +271,18 @@ def _started(start: Any) -> str | int | dict[int, int]:
         if are_offsets(start):
             return dict(start)
     elif isinstance(start, dt.datetime):
-        zoned = start if start.tzinfo else start.replace(tzinfo=dt.UTC)
-        return max(int(zoned.timestamp() * 1e3), 0)
+        return _millis(start)
     elif type(start) is int and start >= 0:
         return start
     elif isinstance(start, str):
         try:
-            moment = dt.datetime.fromisoformat(start)
+            return _millis(dt.datetime.fromisoformat(start))
         except ValueError:
             raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}") from None
-        zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-        return max(int(zoned.timestamp() * 1e3), 0)
     raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}")
+
+
+def _millis(moment: dt.datetime) -> int:
+    """A time as Kafka has it, which knows none before 1970; without a zone it is in UTC."""
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return max(int(zoned.timestamp() * 1e3), 0)
