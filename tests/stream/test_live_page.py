@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
@@ -180,10 +181,17 @@ def test_heartbeats_tell_that_the_server_is_there(chromium, serving, monkeypatch
     monkeypatch.setattr(servers, "_HEARTBEAT_S", 0.1)
     with shown(chromium, serving(5).url) as tab:
         expect_batch(tab, 4)
-        asked = list[str]()
+        asked, beats = list[str](), list[str]()
         tab.on("request", lambda request: asked.append(request.url))
+        network = tab.context.new_cdp_session(tab)
+        network.on("Network.eventSourceMessageReceived", lambda e: beats.append(e["eventName"]))
+        network.send("Network.enable")
         now = datetime.now(UTC)
         for later in (20, 40):  # neither step is as long as silence may last, both together are
             tab.clock.set_fixed_time(now + timedelta(seconds=later))
-            tab.wait_for_timeout(1_500)  # some heartbeats, and a look at the clock
+            enough, end_s = len(beats) + 3, time.monotonic() + 30
+            while len(beats) < enough and time.monotonic() < end_s:
+                tab.wait_for_timeout(50)
+            tab.wait_for_timeout(1_100)  # a look at the clock
+        assert set(beats) == {"alive"}
         assert not asked
