@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from joinengine.api import checks
-from joinengine.api.column_checks import check_schema, check_slide, named_columns
+from joinengine.api.column_checks import check_schema, check_slide
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.kernels.hashing import hash_columns
@@ -28,7 +28,7 @@ from joinengine.model.aggregation import (
     result_schema,
 )
 from joinengine.model.arguments import check_count, check_names, check_one_of, check_text
-from joinengine.model.columns import refuse_doubles, require_column
+from joinengine.model.columns import require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -120,11 +120,10 @@ class StreamAggregate(StreamQuery):
             count = AggregateFunction.COUNT
             compiled += [Aggregate(name, count, None, pa.int64()) for name in (low, high)]
         kind = self._schema.field(self._time.times[0][0]).type
-        self._results = result_schema(fields, compiled, kind)
-        check_schema(self._results, "the result")
-        self._selected = () if select is None else _selected(select, self._results, exact=exact)
-        fields = [self._results.field(column).with_name(n) for n, column in self._selected]
-        self._output = pa.schema(fields) if fields else self._results
+        self._output = result_schema(fields, compiled, kind)
+        check_schema(self._output, "the result")
+        if select is not None:
+            self._finish = self._results.select((select,))
 
     @property
     def _is_sketched(self) -> bool:
@@ -239,7 +238,7 @@ class _StageNode:
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
         parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
         first = FromOperator(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
-        taken = {Stage.MERGE: parts, Stage.TOP: whole._results}
+        taken = {Stage.MERGE: parts, Stage.TOP: whole._output}
         made = Running if self.stage is Stage.RUNNING else Aggregation
         return made(
             index=number,
@@ -248,10 +247,10 @@ class _StageNode:
             window=whole._time,
             inputs=(first if self.stage.is_first else FromOperator(number - 1),),
             schemas=(taken.get(self.stage, whole._schema),),
-            output_schema=parts if self.stage is Stage.PARTIAL else whole._results,
+            output_schema=parts if self.stage is Stage.PARTIAL else whole._output,
             instances=whole._instances if self.stage.is_first else whole._aggregators,
             merge_every=whole._merge_every,
-            shown=whole._selected if self.stage is whole._stages[-1] else (),
+            finish=whole._finish if self.stage is whole._stages[-1] else None,
         )
 
 
@@ -264,16 +263,6 @@ def _check_source(source: Any) -> None:
         raise InvalidRequest(
             "the source must be a stream; found a bounded DataFrame. Group it with Spark"
         )
-
-
-def _selected(
-    select: Columns | Mapping[str, str], results: pa.Schema, *, exact: bool
-) -> tuple[tuple[str, str], ...]:
-    """(name, column of the results) of each column that `select` names, in its order."""
-    named = named_columns(select)
-    columns = [require_column(results, column, "select", exact=exact) for column in named.values()]
-    refuse_doubles(list(named), "select")
-    return tuple(zip(named, (field.name for field in columns), strict=True))
 
 
 def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
@@ -343,7 +332,11 @@ def _check_merging(aggregators: int | None, merge_every: int, *, runs: bool) -> 
 
 def _window_of(source: Source | StreamJoin) -> Sliding | None:
     """The window whose edges are columns of the rows, also behind joins with tables."""
-    while isinstance(source, StreamJoin) and source._passing is not None:
+    while isinstance(source, StreamJoin):
+        shown = {column.name: column.column for column in source._output}
+        if [shown.get(name) for name in source._results.handed_on([WINDOW_END])] != [WINDOW_END]:
+            return None
+        if source._passing is None:
+            return source._window if isinstance(source._window, Sliding) else None
         source = source._sides[source._passing]
-    window = source._window if isinstance(source, StreamJoin) else None
-    return window if isinstance(window, Sliding) else None
+    return None

@@ -200,6 +200,12 @@ class StreamJoin(StreamQuery):
 
     @property
     @override
+    def _is_changelog(self) -> bool:
+        """A join of changes."""
+        return self._told is not None
+
+    @property
+    @override
     def _first(self) -> Source | None:
         """That of the latest."""
         return None if self._latest is None else self._latest.stream
@@ -233,6 +239,7 @@ class StreamJoin(StreamQuery):
             "filters": (self._filters[0], self._filters[1]),
             "table": self._table,
             "is_selected": self._is_selected,
+            "finish": self._finish,
         }
         if isinstance(self._condition, AsOf):
             until_us = None if self._latest is None else self._latest.until_us
@@ -285,6 +292,7 @@ class StreamJoin(StreamQuery):
 
     def _check_covers(self, columns: Sequence[str]) -> None:
         """Refuse a later join's window if it cannot bound the age of this join's rows."""
+        columns = self._results.origins(columns)
         if isinstance(self._condition, AsOf):
             self._check_covers_as_of(self._condition, columns)
             return
@@ -330,6 +338,7 @@ def timed_by(
     while isinstance(side, StreamJoin) and side._passing is not None:
         stream = side._passing
         named = {c.name: c.column for c in side._output if c.side is stream}
+        columns = side._results.origins(columns)
         for name in columns:
             if name not in named and name in side._output_schema().names:
                 raise InvalidRequest(
@@ -348,9 +357,8 @@ def schema_of_side(side: Source | StreamJoin) -> pa.Schema:
     """
     if isinstance(side, StreamJoin) and side._transform is not None:
         raise InvalidRequest(
-            "transform: a query whose results Spark transforms, or computes for sql(..), cannot be "
-            "an input of another; put the condition into where=, left_where= or ON, compute the "
-            "column with withColumn of a stream, or transform the results of the last operator"
+            "transform: a query whose results Spark transforms cannot be an input of another; "
+            "transform the results of the last operator"
         )
-    schema = side._output_schema() if isinstance(side, StreamJoin) else schema_of(side)
+    schema = side._results.schema if isinstance(side, StreamJoin) else schema_of(side)
     return check_schema(schema)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
 from joinengine.api.queries import StreamQuery, number_of
+from joinengine.exchange.finishing import Finish
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import FromSource
@@ -52,6 +54,13 @@ class StreamOperator(StreamQuery):
 
     def _operator(self, number: int) -> Operator:
         return self._make(number, FromSource(0), self._schema, self._instances)
+
+    @override
+    def _stepped(self, verb: str, written: tuple[Any, ...], add: Callable[..., Finish]) -> Self:
+        raise InvalidRequest(
+            f"{verb}: your own operator says itself which results it makes; write that in its "
+            "tasks, or use transform"
+        )
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         return [self], [self._source]

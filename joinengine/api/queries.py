@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import checks
 from joinengine.api.latest import Latest
 from joinengine.api.resolved import ResolvedJoin
+from joinengine.api.result_steps import ResultSteps, Written
 from joinengine.api.results_frames import to_df
 from joinengine.api.writer import JoinWriter
+from joinengine.exchange.finishing import Finish
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.conditions import Computed
@@ -37,6 +39,8 @@ class StreamQuery:
     _is_sized: bool
     _is_apart: bool = False
     _transform: Transform | None = None
+    _finish: Finish | None = None
+    _steps: tuple[Written, ...] = ()
     _made_of: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
@@ -59,6 +63,8 @@ class StreamQuery:
 
         arguments, named = self._made_of
         made = type(self)(*map(moved, arguments), **{k: moved(v) for k, v in named.items()})
+        for verb, written in self._steps:
+            made = getattr(made, verb)(*written)
         made._transform = self._transform
         return made
 
@@ -87,7 +93,7 @@ class StreamQuery:
     @property
     def schema(self) -> Any:
         """The Spark schema of the results, before `transform`."""
-        return types.spark_schema(self._output_schema())
+        return types.spark_schema(self._results.schema)
 
     @property
     def writeStream(self) -> JoinWriter:
@@ -104,17 +110,61 @@ class StreamQuery:
             query=planned.query,
             choices=planned.choices,
             sources=sources,
-            schema=self._output_schema(),
+            schema=self._results.schema,
             transform=self._transform,
             over=lambda sources: self._over(sources)._resolved(as_written=as_written),
             as_written=None if as_written else lambda: self._resolved(as_written=True),
         )
 
-    def transform(self, function: Transform) -> Self:
-        """Apply a stateless DataFrame function to the results of each batch, before the sink."""
+    def where(self, predicate: str) -> Self:
+        """Keep only results for which `predicate` is true; it may name all their columns.
+
+        `predicate`: SQL (docs/predicates.md), in the time zone of the Spark session. It is checked
+        as results are made, so it bounds neither state nor the pairs that are compared: a condition
+        on one input belongs into `left_where` or `right_where`, one on pairs into `where` of the
+        join. Raises InvalidRequest for anything else.
+        """
+        return self._stepped("where", (predicate,), self._results.where)
+
+    def withColumn(self, name: str, expression: str) -> Self:
+        """Add a column to the results, or replace the column that has its name.
+
+        `expression`: SQL (docs/predicates.md) over the columns of the results. Raises
+        InvalidRequest for anything else.
+        """
+        return self._stepped("withColumn", (name, expression), self._results.with_column)
+
+    def select(self, *columns: str | list[str] | Mapping[str, str]) -> Self:
+        """Keep only these columns of the results: names, or a mapping of new names to old ones.
+
+        A join under `changes` keeps `_change` as its last column. Raises InvalidRequest for a
+        column that does not exist.
+        """
+        return self._stepped("select", columns, lambda *given: self._results.select(given))
+
+    def _stepped(self, verb: str, written: tuple[Any, ...], add: Callable[..., Finish]) -> Self:
+        if self._transform is not None:
+            raise InvalidRequest(
+                f"transform: {verb} cannot follow it, because Spark transforms what leaves; call "
+                f"{verb} first"
+            )
+        other = self._copy()
+        other._finish, other._steps = add(*written), (*self._steps, (verb, written))
+        return other
+
+    def _copy(self) -> Self:
         other = object.__new__(type(self))
         other.__dict__ = dict(self.__dict__)
-        before = self._transform
+        return other
+
+    @property
+    def _results(self) -> ResultSteps:
+        """The steps behind the last operator."""
+        return ResultSteps(self._output_schema(), self._finish, self._is_changelog)
+
+    def transform(self, function: Transform) -> Self:
+        """Apply a stateless DataFrame function to the results of each batch, before the sink."""
+        other, before = self._copy(), self._transform
         other._transform = function if before is None else lambda frame: function(before(frame))
         return other
 
@@ -165,7 +215,13 @@ class StreamQuery:
             n for n, source in enumerate(sources) if any(source is other for other in read_first)
         )
         read = frozenset(tables), frozenset(unsized), frozenset(first)
-        return Planned(QuerySpec(specs, described, *read), tuple(join._choice for join in joins))
+        choices = tuple(join._choice for join in joins)
+        return Planned(QuerySpec(specs, described, *read), choices)
+
+    @property
+    def _is_changelog(self) -> bool:
+        """Whether the last column of the results says how many of a row come, or go."""
+        return False
 
     @property
     def _first(self) -> Source | None:

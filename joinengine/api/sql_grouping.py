@@ -1,19 +1,20 @@
 """GROUP BY: a window, groups and aggregates become a `StreamAggregate`.
 
 Its results are the groups, the aggregates, and the edges of the window, in this order. If SELECT
-says otherwise, or computes with aggregates, or there is a HAVING, Spark computes that at last.
+says otherwise, or computes with aggregates, or there is a HAVING, steps behind it do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from joinengine.api.aggregates import StreamAggregate
 from joinengine.api.joins import StreamJoin, schema_of_side
+from joinengine.api.queries import StreamQuery
 from joinengine.api.sql_conditions import Node, window_of
 from joinengine.api.sql_names import WINDOWS, Reader
 from joinengine.api.sql_package import exp
@@ -23,9 +24,7 @@ from joinengine.model.aggregation import session_windows, windows
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import WINDOW_END, WINDOW_START
-from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.grouping import compile_aggregate
-from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.session import session
 
 _FUNCTIONS = ("count", "sum", "min", "max", "avg", "mean", "histogram")
@@ -181,18 +180,13 @@ class Groups:
         self, made: StreamAggregate, names: Mapping[Key, str], texts: Mapping[str, str], having: Any
     ) -> StreamAggregate:
         """The query with the columns of SELECT, and without the groups that HAVING leaves out."""
-        checked = [*texts.items(), *([("having", self._result(having, names))] if having else [])]
-        for name, text in checked:
-            if text != ticked(name):
-                with self.reader.text.at(self.shown.get(name, having)):
-                    check_expression(name, text, made)
         if having is not None:
-            only = checked[-1][1]
-            made = made.transform(lambda frame: frame.where(only))
+            with self.reader.text.at(having):
+                made = made.where(self._result(having, names))
         columns = made._output_schema().names
         if list(texts.items()) == [(name, ticked(name)) for name in columns]:
             return made
-        return made.transform(projection(list(texts.items())))
+        return with_columns(self.reader, made, texts, self.shown)
 
     def _result(self, node: Any, names: Mapping[Key, str]) -> str:
         """An expression over the results, in which a column alone stands in backticks."""
@@ -211,13 +205,21 @@ class Groups:
         return self.reader.spelled(node, {**names, **results}.__getitem__, calls)
 
 
-def check_expression(name: str, text: str, query: StreamJoin | StreamAggregate) -> None:
-    """Refuse an expression over the results of a query that predicates do not have."""
-    exact = session.case_sensitive()
-    compile_column(name, text, query._output_schema(), session.zone(), exact=exact)
+Query = TypeVar("Query", bound=StreamQuery)
 
 
-def projection(items: Sequence[tuple[str, str | None]]) -> Transform:
-    """What Spark computes of results: (name, its expression; None: it is a column)."""
-    texts = [f"{ticked(name) if text is None else text} as {ticked(name)}" for name, text in items]
-    return lambda frame: frame.selectExpr(*texts)
+def with_columns(
+    reader: Reader, query: Query, texts: Mapping[str, str], nodes: Mapping[str, Any]
+) -> Query:
+    """The query with the columns of SELECT: name -> the expression over its results.
+
+    `nodes`: name -> where the expression is written.
+    """
+    there, shown = list(query._results.schema.names), dict[str, str]()
+    columns = {ticked(name): name for name in there}
+    for name, text in texts.items():
+        shown[name] = columns.get(text) or name_beside([*there, *shown.values()], name)
+        if text not in columns:
+            with reader.text.at(nodes[name]):
+                query = query.withColumn(shown[name], text)
+    return query.select(shown)

@@ -7,18 +7,18 @@ has in Python. What a statement cannot have is refused before anything runs, wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from joinengine.api.aggregates import StreamAggregate
 from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_conditions import Conditions, Node
-from joinengine.api.sql_grouping import Groups, aggregated, check_expression, projection
+from joinengine.api.sql_grouping import Groups, aggregated, with_columns
 from joinengine.api.sql_names import Reader
 from joinengine.api.sql_package import exp
 from joinengine.api.sql_served import check_clauses, check_parts
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
-from joinengine.api.sql_text import SqlText, conjuncts
+from joinengine.api.sql_text import SqlText, conjuncts, ticked
 from joinengine.layouts import LayoutChoice
 from joinengine.model.arguments import check_one_of, check_text
 from joinengine.model.columns import name_beside
@@ -61,14 +61,13 @@ def sql(
 
 @dataclass
 class Statement:
-    """A SELECT being translated; `after`: conditions of WHERE on the results of its last join."""
+    """A SELECT being translated."""
 
     reader: Reader
     select: Any
     tree: Tree
     delay: Any
     sizes: Mapping[str, Any]
-    after: list[Any] = field(default_factory=list)
 
     def query(self) -> StreamJoin | StreamAggregate:
         """The whole query."""
@@ -117,14 +116,8 @@ class Statement:
                         return
         if tree.how == "inner" and not tree.closest:
             self.reader.add_condition(tree, node)
-        elif tree is self.tree and self.select.args.get("group") is None:
-            self.after.append(node)
         else:
-            raise self.reader.text.refusal(
-                node,
-                "WHERE about a side that may lack its row would be checked between two operators; "
-                "put it into ON",
-            )
+            tree.after.append(node)
 
     # Joins
 
@@ -151,7 +144,7 @@ class Statement:
                 wanted[name] = key
         needed = [
             reader.keys[id(column)][0]
-            for node in [*(node for _, node in later), *self.after]
+            for node in [*(node for _, node in later), *tree.after]
             for column in node.find_all(exp.Column)
         ]
         shown = dict(wanted)
@@ -160,21 +153,16 @@ class Statement:
                 shown[name_beside(shown, key[1])] = key
         joined = self._node(tree, shown).source
         assert isinstance(joined, StreamJoin)
-        if not later and not self.after:
+        if not later and not tree.after:
             return joined
         names = {key: name for name, key in reversed(shown.items())}
-        texts = {name: reader.spelled(node, names.__getitem__) for name, node in later}
-        for name, node in later:
-            with reader.text.at(node):
-                check_expression(name, texts[name], joined)
-        wheres = [f"({reader.spelled(node, names.__getitem__)})" for node in self.after]
-        for node, text in zip(self.after, wheres, strict=True):
-            with reader.text.at(node):
-                check_expression("where", text, joined)
-        if wheres:
-            only = " and ".join(wheres)
-            joined = joined.transform(lambda frame: frame.where(only))
-        return joined.transform(projection([(name, texts.get(name)) for name, _, _ in items]))
+        joined = self._filtered(joined, tree, names)
+        asked = dict(later)
+        texts = {
+            name: reader.spelled(asked[name], names.__getitem__) if name in asked else ticked(name)
+            for name, _, _ in items
+        }
+        return with_columns(reader, joined, texts, {name: node for name, node, _ in items})
 
     def _node(self, tree: Tree, shown: Mapping[str, Key] | None = None) -> Node:
         """The operator of a part of FROM. `shown`: its columns; None: all of both sides."""
@@ -192,7 +180,16 @@ class Statement:
             joined = StreamJoin(
                 sides[0].source, sides[1].source, **arguments, **select, **self.sizes
             )
+        if shown is None:
+            joined = self._filtered(joined, tree, columns.names)
         return Node(joined, columns.names)
+
+    def _filtered(self, joined: StreamJoin, tree: Pair, names: Mapping[Key, str]) -> StreamJoin:
+        """A join whose results fulfil the conditions on them; `names`: of their columns."""
+        for node in tree.after:
+            with self.reader.text.at(node):
+                joined = joined.where(self.reader.spelled(node, names.__getitem__))
+        return joined
 
     # GROUP BY
 

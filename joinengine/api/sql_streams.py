@@ -54,7 +54,8 @@ class Leaf:
 class Pair:
     """A join; `on`: its conditions; `closest`: an ASOF join.
 
-    `using`: name, in lower case -> the column of each side that USING makes one.
+    `using`: name, in lower case -> the column of each side that USING makes one. `after`:
+    conditions of WHERE on its results.
     """
 
     left: Tree
@@ -64,6 +65,7 @@ class Pair:
     closest: bool = False
     using: dict[str, tuple[Key, Key]] = field(default_factory=dict)
     on: list[Any] = field(default_factory=list)
+    after: list[Any] = field(default_factory=list)
 
     @property
     def leaves(self) -> list[Leaf]:

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange
+from joinengine.exchange.finishing import Finish
 from joinengine.exchange.roles import Origin, Role
 from joinengine.results.staging import staged_files
 from joinengine.results.targets import Discard, SinkTarget, ToParquet
@@ -44,12 +45,12 @@ Target = SinkTarget | ToOperator
 class ResultColumns(NamedTuple):
     """The columns of results as they are made: `schema`.
 
-    `shown`: (name, column) of what the target gets; empty: all columns. `is_changelog`: the last
-    column says how often a row counts.
+    `finish`: what becomes of them before they leave; None: nothing. `is_changelog`: the last column
+    that leaves says how often a row counts.
     """
 
     schema: pa.Schema
-    shown: Sequence[tuple[str, str]] = ()
+    finish: Finish | None = None
     is_changelog: bool = False
 
 
@@ -76,10 +77,7 @@ class Results:
         checksum: Checksum | None,
         most_bytes: int,
     ) -> None:
-        schema, shown = columns.schema, columns.shown
-        self._places = [schema.get_field_index(column) for _, column in shown]
-        fields = [schema.field(column).with_name(name) for name, column in shown]
-        self._schema = pa.schema(fields) if shown else schema
+        self._schema, self._finish = columns.schema, columns.finish
         self._now_s = world.now_s
         self._checksum = checksum
         self._writer = _writer(target, exchange, world)
@@ -87,13 +85,12 @@ class Results:
         self._waiting_rows = self._waiting_bytes = 0
         self._most_bytes = most_bytes
         self._sum = 0
-        self.rows = self._bytes = 0
+        #: how many were made, and their bytes; how many have left
+        self.rows = self._bytes = self._left = 0
         self._left_at = list[tuple[float, int]]()
 
     def add(self, columns: list[pa.Array]) -> None:
         """Take over some results, as columns of the output schema."""
-        if self._places:
-            columns = [columns[place] for place in self._places]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         size = batch.nbytes  # some 2 us a column
         self._waiting.append(batch)
@@ -108,22 +105,27 @@ class Results:
         """Hand over the last results, and enter files and counts into `report`."""
         self._flush()
         self._writer.close(report)
-        report.result_rows = self.rows
+        report.result_rows = self._left
         report.result_bytes = self._bytes
         report.result_checksum = self._sum
         report.left_at = self._left_at
 
     def _flush(self) -> None:
-        if not self._waiting_rows:
+        leaving, rows = self._waiting, self._waiting_rows
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if rows and self._finish is not None:
+            leaving = [self._finish.rows(pa.concat_batches(leaving))]
+            rows = leaving[0].num_rows
+        if not rows:
             return
         if self._checksum is not None:
             # Pieces are small; and column by column, since the memory of one serves the next.
-            pieces = zip(*(piece.columns for piece in self._waiting), strict=True)
+            pieces = zip(*(piece.columns for piece in leaving), strict=True)
             columns = map(pa.concat_arrays, pieces)
             self._sum = (self._sum + self._checksum(columns)) % (1 << 64)
-        self._writer.write(self._waiting)
-        self._left_at.append((self._now_s(), self._waiting_rows))
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._writer.write(leaving)
+        self._left += rows
+        self._left_at.append((self._now_s(), rows))
 
 
 def _writer(target: Target, exchange: Exchange, world: World) -> _Writer:

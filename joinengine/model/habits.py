@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCHEMA = "read .schema"
-_RESULTS = (
-    ".transform(f) applies a function to the results of each batch before they reach the sink"
-)
 #: On streams that joinengine reads itself.
 STREAM = {
     "filter": "write .where('a > 3')",
@@ -22,7 +19,9 @@ STREAM = {
 }
 #: On joins, aggregations and operators.
 QUERY = {
-    **dict.fromkeys(("select", "filter", "where", "drop", "withColumn"), _RESULTS),
+    "filter": "write .where('a > 3')",
+    "drop": "name the columns to keep with .select(..)",
+    "withColumnRenamed": "write .select({'new': 'old', ..})",
     "columns": _SCHEMA,
     "printSchema": _SCHEMA,
     "join": "pass it to another StreamJoin as a side",

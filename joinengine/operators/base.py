@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Exchange
+from joinengine.exchange.finishing import Finish
 from joinengine.exchange.roles import Admission
 from joinengine.exchange.task_results import ResultColumns
 from joinengine.layouts.layout import LayoutChoice
@@ -67,7 +68,7 @@ def carry_out(
     operator: Operator, task: OperatorTask, store: RunStore, exchange: Exchange, world: World
 ) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator, `exchange` has what arrives."""
-    columns = ResultColumns(operator.output_schema, operator.shown, operator.is_changelog)
+    columns = ResultColumns(operator.output_schema, operator.finish, operator.is_changelog)
     desk = Desk(*(task.header, columns, store, exchange, world), memory_bytes=task.memory_bytes)
     shelves = (task.stored.runs, *task.shelves.values())
     if task.header.survives and (lost := desk.lost(shelves)):
@@ -217,9 +218,9 @@ class Operator(Protocol):
         return None
 
     @property
-    def shown(self) -> Sequence[tuple[str, str]]:
-        """(name, column) of the results that the sink gets; empty: all of `output_schema`."""
-        return ()
+    def finish(self) -> Finish | None:
+        """What becomes of the results before they leave; None: nothing."""
+        return None
 
     @abstractmethod
     def admission(self, side: Side) -> Admission:
@@ -307,9 +308,9 @@ class Unwatched:
         return None
 
     @property
-    def shown(self) -> Sequence[tuple[str, str]]:
-        """All columns of the results."""
-        return ()
+    def finish(self) -> Finish | None:
+        """Results leave as they are."""
+        return None
 
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """No batch is due before tuples come."""

@@ -113,7 +113,8 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
         newest = min(newest, upstream.slowest.get(source.source, math.inf))
         seen = newest - (window.delays_us[side] or 0)
         return Limit(max(seen, upstream.progress.get(source.source, -math.inf)), lags)
-    lag = upstream.operators[source.operator].output_lag_us(columns)
+    before = upstream.operators[source.operator]
+    lag = before.output_lag_us(_made(before, columns))
     if lag is None:
         return Limit(-math.inf, lags)
     return Limit(upstream.states[source.operator].clock.watermark - lag, lags)
@@ -171,9 +172,14 @@ def followed(
     while isinstance(source, FromOperator):
         before = operators[source.operator]
         lags = lags or before.lags
-        through = before.time_through(columns)
+        through = before.time_through(_made(before, columns))
         if through is None:
             break
         side, columns = through
         source = before.inputs[side]
     return source, columns, lags
+
+
+def _made(operator: Operator, columns: Sequence[str]) -> Sequence[str]:
+    """What columns of the rows that leave an operator are called as it makes them."""
+    return columns if operator.finish is None else operator.finish.origins(columns)

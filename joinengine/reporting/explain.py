@@ -47,6 +47,8 @@ def explain(
         ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
         now = operator if instances is None else sized(operator, instances[operator.index])
         lines += map(printed_lines, now.lines(inputs, choice, ours))
+        finish = [] if now.finish is None else now.finish.lines
+        lines += [f"  then  {printed_lines(step)}" for step in finish]
         lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
     lines += [f"requested: {_wished(wishes)}; takes effect with the next batch"] if wishes else []

@@ -54,6 +54,15 @@ TEXTS = {
     "after the nearest": "select id, w.y from f asof left join w on f.k = w.k and f.ts >= w.at "
     "where w.y > 20 or w.wid is null",
     "both sides": "select id, f.x + w.y as more from f join w on f.k = w.k and f.s = w.t",
+    "types of the evaluator": "select id, f.m - w.n as mn, f.x / nullif(w.y, 0) as ratio, "
+    "f.id / nullif(w.wid - f.id, 0) as far, f.d - w.e as days from f join w on f.k = w.k",
+    "names that change places": 'select f.x + w.y as x, f.x as y, w.y - f.x as "X y" from f '
+    "join w on f.k = w.k where f.x > 20",
+    "filter between joins": f"select id, wid, z from f left join w on f.k = w.k and w.at {HOUR} "
+    "join t on t.tid = f.id where coalesce(w.y, 0) < 40",
+    "groups behind a filter": "select f.s, count(*) as n, count(w.wid) as w from f left join w "
+    "on f.k = w.k and tumble(f.ts, interval 1 hour) = tumble(w.at, interval 1 hour) "
+    "where w.y is null or w.y > f.x group by f.s, tumble(f.ts, interval 1 hour)",
     "groups": "select s, count(*) as n, sum(x + 1) as total, min(j) as least from f "
     "where x > 5 group by tumble(ts, interval 1 hour), s",
     "having": "select s, sum(x) / count(*) as mean from f group by s, "

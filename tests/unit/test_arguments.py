@@ -167,7 +167,7 @@ AGGREGATES = {
 @pytest.mark.parametrize("message", AGGREGATES)
 def test_aggregates(message):
     settings = {"source": SIDES[0], "by": "USER_ID", "instances": 2} | COUNTED
-    assert StreamAggregate(**settings)._results.names[0] == "User_Id"
+    assert StreamAggregate(**settings).schema.names[0] == "User_Id"
     settings |= AGGREGATES[message]
     if settings["source"] is SIDES[1]:
         settings["window"] = windows("rt", "1 s", delay="0 s")
@@ -202,7 +202,7 @@ def test_a_replay_has_no_bound_against_the_clock():
     with pytest.raises(InvalidRequest, match=message.replace("within", "windows")):
         StreamAggregate(**settings, window=window)
     found = StreamAggregate(**settings, window=windows(("lt", "rt"), "1 s"))
-    assert found._results.names[0] == "g"
+    assert found.schema.names[0] == "g"
 
 
 BUILT = {

@@ -87,7 +87,7 @@ OPTIONAL = {
     *("Layout.base_function", "Layout.copied", "Layout.listing", "Layout.wanted"),
     *("Layout.place", "Layout.copies"),
     "Shelf.reduced",
-    *("Operator.is_changelog", "Operator.kind", "Operator.shown", "Operator.until_us"),
+    *("Operator.is_changelog", "Operator.kind", "Operator.finish", "Operator.until_us"),
     *("Query.conclude", "Query.part"),
 }
 

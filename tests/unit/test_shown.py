@@ -116,8 +116,8 @@ def test_a_writer_is_one_line_too(joined, monkeypatch):
 def test_habits_of_dataframes_are_told_what_to_write(joined):
     with pytest.raises(AttributeError, match=r"'Stream' .* no attribute 'filter': write \.where"):
         stream("/clicks", CLICKS).filter("user_id > 3")
-    with pytest.raises(AttributeError, match=r"'StreamJoin' .* 'select': \.transform\(f\)"):
-        joined.select("user_id")
+    with pytest.raises(AttributeError, match=r"'StreamJoin' .* 'drop': name the columns to keep"):
+        joined.drop("user_id")
     with pytest.raises(AttributeError, match=r"'StreamJoin' object has no attribute 'nonsense'$"):
         _ = joined.nonsense
 

@@ -380,4 +380,3 @@ def test_a_difference_of_floats_is_a_band(condition):
 def test_sql_has_the_plan_of_python(text, python):
     found = sql(text, S, delay=LATE, instances=4)
     assert plan_of(found) == plan_of(python())
-    assert found._transform is None

@@ -44,8 +44,6 @@ REFUSED = {
     "select id from f left join w on f.k = w.k": "LEFT JOIN needs a window, because without one a",
     f"{BOTH} having f.k > 3": "HAVING needs GROUP BY",
     "select id from f": "one stream is not a query",
-    f"select id from f left join w on {NEAR} join t on t.k = f.k where w.y > 1": "WHERE about a si",
-    f"select count(*) as n from f left join w on {NEAR} where f.x > w.y group by id": "WHERE about",
     f"select id from f left join w on {NEAR} where random() > w.y": "where: random in",
     f"{BOTH} where 1 = 1": "WHERE compares columns of streams",
     "select id from f natural join w": "NATURAL JOIN is not supported",
@@ -155,7 +153,6 @@ def test_a_statement_that_is_nested_too_deeply_is_refused(more):
 )
 def test_a_query_that_spark_transforms_is_no_input(fed):
     """The operator behind it would get its rows as they were before."""
-    text = f"select id, w.at from f left join w on {NEAR} where w.y > 3"
-    late = sql(text, S, delay=LATE, instances=4)
+    join = sql(f"select id, w.at from f left join w on {NEAR}", S, delay=LATE, instances=4)
     with pytest.raises(InvalidRequest, match="whose results Spark transforms"):
-        fed(late)
+        fed(join.transform(lambda frame: frame.limit(1)))

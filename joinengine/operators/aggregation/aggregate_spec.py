@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from joinengine.exchange.finishing import Finish
 from joinengine.exchange.keying import Keying
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.aggregation import AggregateFunction, EventTime, Grouping, Panes, Stage
@@ -32,8 +33,8 @@ class AggregateSpec:
     """One stage of an aggregation, with all names resolved.
 
     `schemas`: the schema of the input. `output_schema`: the columns of what the stage passes on.
-    `merge_every`: partial results are passed on every so many batches. `shown`: (name, column) of
-    the results that the sink gets; empty: all of `output_schema`.
+    `merge_every`: partial results are passed on every so many batches. `finish`: what becomes of
+    the results.
     """
 
     index: int
@@ -45,7 +46,7 @@ class AggregateSpec:
     output_schema: pa.Schema
     instances: int
     merge_every: int = 1
-    shown: tuple[tuple[str, str], ...] = ()
+    finish: Finish | None = None
 
     @property
     def condition(self) -> Equi:
@@ -96,9 +97,7 @@ class AggregateSpec:
     def facts(self) -> dict[str, Any]:
         """What the account of a stage says of groups, windows, aggregates and the stage."""
         grouping = self.grouping
-        select = [f"{column} as {name}" for name, column in self.shown]
         return {
-            **({"select": select} if select else {}),
             "on": f"{', '.join(grouping.groups) or 'nothing'} in {grouping.panes}",
             "aggregates": [
                 [a.name, a.function, a.sql, *([a.bins] if a.bins else [])]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from joinengine.exchange.finishing import Finish
 from joinengine.exchange.keying import Keying, scales_of
 from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.hashing import key_hash
@@ -32,6 +33,7 @@ class AsOfSpec:
     `how` is INNER or LEFT. `table`: RIGHT if that side is a table, which is read whole before the
     first batch. `deleted`: a predicate over right tuples that are as good as none, if they are the
     nearest. `until_us`: the time of right tuples that must have come before any left one is read.
+    `finish`: what becomes of the results; None: nothing.
     The others are as in `JoinSpec`.
     """
 
@@ -47,6 +49,7 @@ class AsOfSpec:
     is_selected: bool = False
     deleted: Predicate | None = None
     until_us: int | None = None
+    finish: Finish | None = None
 
     @property
     def waits(self) -> bool:

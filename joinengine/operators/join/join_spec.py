@@ -8,6 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from joinengine.exchange.finishing import Finish
 from joinengine.exchange.keying import Keying, scales_of
 from joinengine.model.columns import compared_fields, name_beside
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
@@ -32,7 +33,7 @@ class JoinSpec:
     which is read whole before the first batch. `max_pairs`: how many pairs of a key the tuples that
     arrive on a side may make at an instance; None: any number. `is_selected`: the user has named
     the columns. `changes`: per side the column that says how many rows come or go, None: rows only
-    come; None: both sides have none.
+    come; None: both sides have none. `finish`: what becomes of the results; None: nothing.
     """
 
     index: int
@@ -50,6 +51,7 @@ class JoinSpec:
     max_pairs: int | None = None
     is_selected: bool = False
     changes: tuple[str | None, str | None] | None = None
+    finish: Finish | None = None
 
     @cached_property
     def keying(self) -> Keying:

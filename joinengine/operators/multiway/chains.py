@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from joinengine.exchange.finishing import Finish
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Equi, Floats, Multiway, Predicate
 from joinengine.model.keys import PAIR, Side
@@ -96,6 +97,7 @@ class _Chain:
     output: tuple[OutputColumn, ...]
     terms: _Terms
     is_selected: bool
+    finish: Finish | None
 
     def owner(self, name: str) -> tuple[Side, str]:
         """The stream and the column that column `name` of the results is."""
@@ -125,7 +127,8 @@ def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
     if streams[0].key_types != streams[1].key_types or not choice.serving(keys).meets_all:
         return None
     terms = _Terms(choice, operator.instances, on.floats, late)
-    return _Chain((operator.index,), streams, bounds, operator.output, terms, operator.is_selected)
+    shown = operator.output, terms, operator.is_selected, operator.finish
+    return _Chain((operator.index,), streams, bounds, *shown)
 
 
 def _is_plain(join: Join) -> bool:
@@ -161,7 +164,9 @@ def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
     They fit if they are joined on the same keys, and the windows are of the same event times.
     """
     joined, n = chain.streams[side], len(before.streams)
-    if chain.terms != before.terms or joined.filter or len(chain.streams) + n - 1 > MOST:
+    if before.finish is not None or chain.terms != before.terms or joined.filter:
+        return None
+    if len(chain.streams) + n - 1 > MOST:
         return None
     places = _places_of([before.owner(name) for name in joined.keys], before)
     owner, time = (Side.LEFT, None) if joined.time is None else before.owner(joined.time)
@@ -231,6 +236,7 @@ def _multiway(chain: _Chain, index: int) -> MultiwayJoin:
         filters=tuple(stream.filter for stream in chain.streams),
         chain=chain.joins,
         is_selected=chain.is_selected,
+        finish=chain.finish,
     )
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 from typing_extensions import override
 
+from joinengine.exchange.finishing import Finish
 from joinengine.exchange.keying import Keying, scales_of
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.probing import Ints
@@ -25,7 +26,7 @@ class MultiwaySpec:
 
     Tuples, one per side, are a result if their keys are equal and, with `nearness`, their times are
     near enough. `filters`: per side, what a tuple must fulfil to enter. `chain`: the numbers that
-    the joins had of which this one was made.
+    the joins had of which this one was made. `finish`: what becomes of the results; None: nothing.
     """
 
     index: int
@@ -38,6 +39,7 @@ class MultiwaySpec:
     filters: tuple[Predicate | None, ...]
     chain: tuple[int, ...]
     is_selected: bool = False
+    finish: Finish | None = None
 
     @property
     def sides(self) -> tuple[Side, ...]:

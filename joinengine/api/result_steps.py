@@ -1,0 +1,106 @@
+"""Steps that a user writes behind a query: `where`, `withColumn` and `select` on its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from joinengine.api.column_checks import named_columns
+from joinengine.exchange.finishing import Finish, Selected
+from joinengine.model.arguments import check_text
+from joinengine.model.columns import refuse_doubles, require_column
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.query import CHANGE
+from joinengine.predicates.computed_columns import compile_column
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.sources.transforms import Step
+from joinengine.spark.session import session
+
+#: (method, its arguments), as a user wrote them.
+Written = tuple[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSteps:
+    """The steps so far. `made`: the columns that the operator makes. `finish`: None: no steps.
+
+    `is_changelog`: the last column says how many of a row come, or go; no step may touch it.
+    """
+
+    made: pa.Schema
+    finish: Finish | None
+    is_changelog: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that leave."""
+        return self.made if self.finish is None else self.finish.schema(self.made)
+
+    @property
+    def _there(self) -> pa.Schema:
+        """The columns that a step may name."""
+        schema = self.schema
+        return schema.remove(len(schema) - 1) if self.is_changelog else schema
+
+    def origins(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """What columns, as they leave, are called as the operator makes them.
+
+        Raises InvalidRequest for one that is computed, which is no event time.
+        """
+        for name in columns:
+            if name in self.schema.names and not self.handed_on([name]):
+                raise InvalidRequest(
+                    f"within: {name} is computed of results, and no event time follows from it; "
+                    "name a column that the join hands on as it is"
+                )
+        return tuple(self.handed_on(columns))
+
+    def handed_on(self, columns: Sequence[str]) -> Sequence[str]:
+        """As `origins`, without those that are computed."""
+        return columns if self.finish is None else self.finish.origins(columns)
+
+    def where(self, predicate: str) -> Finish:
+        """The steps, and a filter."""
+        check_text(predicate, "where", "'a > 3'")
+        sides, exact = (self._there, pa.schema([])), session.case_sensitive()
+        return self._with(compile_predicate(predicate, sides, "where", session.zone(), exact=exact))
+
+    def with_column(self, name: str, expression: str) -> Finish:
+        """The steps, and a column, which replaces the one of its name."""
+        if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
+            raise InvalidRequest("withColumn: the name of the column is empty; give one")
+        check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
+        if self.is_changelog and name.lower() == CHANGE:
+            raise InvalidRequest(
+                f"withColumn: {CHANGE} says how many of a row come or go; give another name"
+            )
+        exact, there = session.case_sensitive(), self._there
+        same = [n for n in there.names if n.lower() == name.lower()]
+        column = name if exact or not same else same[0]
+        step = compile_column(column, expression, there, session.zone(), exact=exact)
+        if not self.is_changelog or column in there.names:
+            return self._with(step)
+        return self._with(step, _plain([*there.names, column, CHANGE]))
+
+    def select(self, columns: tuple[Any, ...]) -> Finish:
+        """The steps, and the columns that are left: names, lists of them, or a mapping."""
+        given = columns[0] if len(columns) == 1 else columns
+        if len(columns) > 1 and not any(isinstance(c, Mapping) for c in columns):
+            given = [name for c in columns for name in ([c] if isinstance(c, str) else c)]
+        exact, there = session.case_sensitive(), self._there
+        asked = named_columns(given)
+        fields = [require_column(there, column, "select", exact=exact) for column in asked.values()]
+        pairs = [(name, field.name) for name, field in zip(asked, fields, strict=True)]
+        pairs += [(CHANGE, CHANGE)] if self.is_changelog else []
+        refuse_doubles([name for name, _ in pairs], "select")
+        return self._with(Selected(tuple(pairs)))
+
+    def _with(self, *steps: Step | Selected) -> Finish:
+        return Finish((*(() if self.finish is None else self.finish.steps), *steps))
+
+
+def _plain(names: list[str]) -> Selected:
+    return Selected(tuple((name, name) for name in names))
