@@ -6,7 +6,7 @@ says otherwise, or computes with aggregates, or there is a HAVING, steps behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from joinengine.api.sql_conditions import Node, window_of
 from joinengine.api.sql_names import WINDOWS, Reader
 from joinengine.api.sql_package import exp
 from joinengine.api.sql_streams import Key, Leaf, Tree
-from joinengine.api.sql_text import bare, called, ticked
+from joinengine.api.sql_text import bare, called, ticked, without_space
 from joinengine.model.aggregation import session_windows, windows
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
@@ -40,8 +40,9 @@ def aggregated(node: Any) -> Any:
 class Groups:
     """A SELECT with GROUP BY, being translated.
 
-    `keys`: the groups. `calls`: name of an aggregate -> its call. `shown`: name of a column ->
-    what it is.
+    `keys`: the groups, each once. `terms`: text of a term of GROUP BY -> the group that it is.
+    `later`: groups that are computed behind a join -> their expression. `calls`: name of an
+    aggregate -> its call. `shown`: name of a column -> what it is.
     """
 
     reader: Reader
@@ -49,6 +50,8 @@ class Groups:
     tree: Tree
     window: Any = None
     keys: list[Key] = field(default_factory=list)
+    terms: dict[str, Key] = field(default_factory=dict)
+    later: dict[Key, Any] = field(default_factory=dict)
     calls: dict[str, Any] = field(default_factory=dict)
     shown: dict[str, Any] = field(default_factory=dict)
 
@@ -62,30 +65,35 @@ class Groups:
             self._add_item(item)
         having = self.select.args.get("having")
         if having is not None:
-            self.reader.results = [name for name in self.shown if name in self.calls]
-            self._add_calls(having.this)
+            self.reader.results = list(self.shown)
+            self._add_parts(having.this)
         if not self.calls:
             raise self._refusal("GROUP BY needs an aggregate; write count(*) AS n in SELECT")
         source, names = self._source(node_of)
         with self.reader.text.at(self.select.args["group"]):
-            settings = {
-                "by": [names[key] for key in self.keys],
-                "aggregates": self._aggregates(schema_of_side(source), names),
-                "window": self._windows(names, delay),
+            by = [names[key] for key in self.keys]
+            columns = dict[str, str]()
+            for name in self.calls:
+                columns[name] = name_beside([*by, *columns.values(), *_EDGES], name)
+            made = StreamAggregate(
+                source,
+                by=by,
+                aggregates=self._aggregates(schema_of_side(source), names, columns),
+                window=self._windows(names, delay),
                 **{name: value for name, value in sizes.items() if value is not None},
-            }
-            made = StreamAggregate(source, **settings)
-        texts = {name: self._result(node, names) for name, node in self.shown.items()}
-        columns = made._output_schema().names
-        of_text = {ticked(name): name for name in columns}
-        if having is not None or not all(text in of_text for text in texts.values()):
-            return self._computed(made, names, texts, None if having is None else having.this)
-        select = {name: of_text[text] for name, text in texts.items()}
-        if list(select.items()) == [(name, name) for name in columns]:
-            return made
-        return StreamAggregate(source, **settings, select=select)
+            )
+        there = {**names, **{("", edge): edge for edge in _EDGES}}
+        texts = {name: self._result(node, there, columns) for name, node in self.shown.items()}
+        made, shown = with_columns(self.reader, made, texts, self.shown)
+        if having is not None:
+            there = {**{("", name): column for name, column in shown.items()}, **there}
+            with self.reader.text.at(having.this):
+                made = made.where(self._result(having.this, there, columns))
+        return selected(made, shown)
 
-    def _aggregates(self, schema: pa.Schema, names: Mapping[Key, str]) -> dict[str, str]:
+    def _aggregates(
+        self, schema: pa.Schema, names: Mapping[Key, str], columns: Mapping[str, str]
+    ) -> dict[str, str]:
         """The aggregates as text. Refuses what predicates refuse, where it is written."""
         zone, exact = session.zone(), session.case_sensitive()
         texts = {
@@ -94,64 +102,81 @@ class Groups:
         for name, text in texts.items():
             with self.reader.text.at(self.calls[name]):
                 compile_aggregate(name, text, schema, [], zone, exact=exact)
-        return texts
+        return {columns[name]: text for name, text in texts.items()}
 
     def _refusal(self, said: str) -> InvalidRequest:
         return self.reader.text.refusal(self.select.args["group"], said)
 
     def _add_term(self, term: Any) -> None:
-        aliases = self.reader.bound(term, self.tree)
-        if called(bare(term)) in WINDOWS:
+        aliases, node = self.reader.bound(term, self.tree), bare(term)
+        if called(node) in WINDOWS:
             if self.window is not None:
                 raise self.reader.text.refusal(term, "GROUP BY takes one window")
-            self.window = bare(term)
+            self.window = node
             return
-        key = self._key(term, aliases)
+        key, text = self.reader.key(term), self._text(node)
+        if key is None and len(aliases) == 1 and not aliases & {"", *self.tree.nullable}:
+            key = self.reader.compute(term, aliases, "key")
+        elif key is None and aliases and "" not in aliases:
+            key = "", text
+            self.later[key] = term
         if key is None:
             raise self.reader.text.refusal(
-                term,
-                "GROUP BY takes columns, expressions over one stream, and one of TUMBLE, HOP and "
-                "SESSION",
+                term, "GROUP BY takes columns, expressions, and one of TUMBLE, HOP and SESSION"
             )
-        if key[0]:
+        self.terms[text] = key
+        if (key[0] or key in self.later) and key not in self.keys:
             self.keys.append(key)
-
-    def _key(self, node: Any, aliases: set[str]) -> Key | None:
-        """The column that an expression is, or can be computed as."""
-        key = self.reader.key(node)
-        if key is None and len(aliases) == 1 and not aliases & {"", *self.tree.nullable}:
-            key = self.reader.compute(node, aliases, "key")
-        return key
 
     def _add_item(self, item: Any) -> None:
         node = item.this if isinstance(item, exp.Alias) else item
-        aliases = self.reader.bound(node, self.tree)
         name = item.alias if isinstance(item, exp.Alias) else ""
-        call = aggregated(node)
         if not name and isinstance(bare(node), exp.Column):
             name = bare(node).name
         if not name or name in self.shown:
             raise self.reader.text.refusal(node, "each column needs a name of its own; write AS")
         self.shown[name] = node
-        if call is bare(node):
-            self.calls[name] = call
-        elif call is not None:
-            self._add_calls(node)
-        elif (key := self._key(node, aliases)) is None or (key[0] and key not in self.keys):
-            raise self.reader.text.refusal(
-                node, f"{name} is neither in GROUP BY nor an aggregate; add it to GROUP BY"
-            )
+        self._add_parts(node, name)
 
-    def _add_calls(self, node: Any) -> None:
-        """Add the aggregates inside an expression."""
+    def _add_parts(self, node: Any, name: str = "aggregate") -> None:
+        """Add the aggregates in an expression. Refuses columns that are in no group.
+
+        `name`: that of an aggregate that is all of it.
+        """
         self.reader.bound(node, self.tree)
         known = [self._text(call) for call in self.calls.values()]
-        for call in node.find_all(exp.Anonymous):
-            if called(call) in _FUNCTIONS and self._text(call) not in known:
-                self.calls[name_beside({*self.calls, *self.shown}, "aggregate")] = call
+        for part in self._parts(node):
+            if called(part) in _FUNCTIONS:
+                if self._text(part) not in known or (part is bare(node) and name in self.shown):
+                    given = name if part is bare(node) else "aggregate"
+                    taken = [n for n in (*self.calls, *self.shown) if n != name]
+                    self.calls[name_beside(taken, given)] = part
+                    known.append(self._text(part))
+            elif isinstance(part, exp.Column):
+                key = self.reader.keys[id(part)][0]
+                if key[0] and key not in self.keys:
+                    raise self.reader.text.refusal(
+                        part,
+                        f"{part.name} is neither in GROUP BY nor an aggregate; add it to GROUP BY",
+                    )
+
+    def _parts(self, node: Any) -> Iterator[Any]:
+        """The aggregates, the groups, and the columns that are in neither, of an expression."""
+
+        def is_whole(part: Any) -> bool:
+            return called(part) in _FUNCTIONS or self._group(part) is not None
+
+        for part in bare(node).walk(prune=is_whole):
+            if is_whole(part) or isinstance(part, exp.Column):
+                yield part
+
+    def _group(self, part: Any) -> Key | None:
+        """The group that an expression is, as it stands in GROUP BY; None: none."""
+        return self.terms.get(self._text(part)) if self.reader.text.is_placed(part) else None
 
     def _text(self, node: Any) -> str:
-        return self.reader.spelled(node, "\0".join)
+        """An expression by which others are known to be the same."""
+        return without_space(self.reader.spelled(node, "\0".join))
 
     def _source(self, node_of: Callable[[Tree], Node]) -> tuple[Any, Mapping[Key, str]]:
         """What is aggregated, and the names of its columns."""
@@ -162,7 +187,13 @@ class Groups:
             return source, names
         node = node_of(self.tree)
         assert isinstance(node.source, StreamJoin)
-        return node.source, node.names
+        texts = {
+            text: self.reader.spelled(term, node.names.__getitem__)
+            for (_, text), term in self.later.items()
+        }
+        terms = {text: term for (_, text), term in self.later.items()}
+        made, shown = with_columns(self.reader, node.source, texts, terms, "key")
+        return made, {**node.names, **{("", text): column for text, column in shown.items()}}
 
     def _windows(self, names: Mapping[Key, str], delay: Any) -> Any:
         """The window of the aggregate; None: that of the join."""
@@ -176,50 +207,48 @@ class Groups:
                 return windows(names[key], lengths[1], lengths[0], delay=delay)
         return session_windows(names[key], gap=lengths[0], delay=delay)
 
-    def _computed(
-        self, made: StreamAggregate, names: Mapping[Key, str], texts: Mapping[str, str], having: Any
-    ) -> StreamAggregate:
-        """The query with the columns of SELECT, and without the groups that HAVING leaves out."""
-        if having is not None:
-            with self.reader.text.at(having):
-                made = made.where(self._result(having, names))
-        columns = made._output_schema().names
-        if list(texts.items()) == [(name, ticked(name)) for name in columns]:
-            return made
-        return with_columns(self.reader, made, texts, self.shown)
-
-    def _result(self, node: Any, names: Mapping[Key, str]) -> str:
-        """An expression over the results, in which a column alone stands in backticks."""
-        by_text = {self._text(call): name for name, call in self.calls.items()}
-        calls = {
-            id(call): by_text[self._text(call)]
-            for call in node.find_all(exp.Anonymous)
-            if called(call) in _FUNCTIONS
-        }
-        if id(bare(node)) in calls:
-            return ticked(calls[id(bare(node))])
+    def _result(self, node: Any, names: Mapping[Key, str], columns: Mapping[str, str]) -> str:
+        """An expression over the results. `columns`: name of an aggregate -> its column there."""
+        by_text = {self._text(call): columns[name] for name, call in self.calls.items()}
+        known = dict[int, str]()
+        for part in self._parts(node):
+            if called(part) in _FUNCTIONS:
+                known[id(part)] = by_text[self._text(part)]
+            elif (key := self._group(part)) is not None:
+                known[id(part)] = names[key]
+        if id(bare(node)) in known:
+            return ticked(known[id(bare(node))])
         key = self.reader.key(node)
-        if key is not None:
-            return ticked(names[key] if key[0] else key[1])
-        results = {("", name): name for name in (*self.calls, *_EDGES)}
-        return self.reader.spelled(node, {**names, **results}.__getitem__, calls)
+        return ticked(names[key]) if key else self.reader.spelled(node, names.__getitem__, known)
 
 
 Query = TypeVar("Query", bound=StreamQuery)
 
 
 def with_columns(
-    reader: Reader, query: Query, texts: Mapping[str, str], nodes: Mapping[str, Any]
-) -> Query:
-    """The query with the columns of SELECT: name -> the expression over its results.
+    reader: Reader,
+    query: Query,
+    texts: Mapping[str, str],
+    nodes: Mapping[str, Any],
+    called_there: str | None = None,
+) -> tuple[Query, dict[str, str]]:
+    """The query with further columns; name -> the column of its results.
 
-    `nodes`: name -> where the expression is written.
+    `texts`: name -> the expression over the results. `nodes`: name -> where it is written.
+    `called_there`: what the columns are called; None: by their names.
     """
     there, shown = list(query._results.schema.names), dict[str, str]()
     columns = {ticked(name): name for name in there}
     for name, text in texts.items():
-        shown[name] = columns.get(text) or name_beside([*there, *shown.values()], name)
+        free = name_beside([*there, *shown.values()], called_there or name)
+        shown[name] = columns.get(text) or free
         if text not in columns:
             with reader.text.at(nodes[name]):
                 query = query.withColumn(shown[name], text)
-    return query.select(shown)
+    return query, shown
+
+
+def selected(query: Query, shown: Mapping[str, str]) -> Query:
+    """The query with these columns: name -> its name until now."""
+    plain = [(name, name) for name in query._results.schema.names]
+    return query if list(shown.items()) == plain else query.select(shown)

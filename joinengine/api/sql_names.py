@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from joinengine.api.sql_package import exp
 from joinengine.api.sql_served import check_clauses, check_expressions
-from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree
+from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree, merged
 from joinengine.api.sql_text import SqlText, bare, called, conjuncts, ticked
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
@@ -87,10 +87,10 @@ class Reader:
     ) -> str:
         """An expression as text for predicates.
 
-        `name(key)`: a column's name there. `calls`: id of a call -> the column of its results.
+        `name(key)`: a column's name there. `calls`: id of a part -> the column that it is.
         """
         pieces = list[tuple[int, int, str]]()
-        for call in node.find_all(exp.Anonymous):
+        for call in node.walk() if calls else ():
             if id(call) in calls:
                 pieces.append((*self.text.place(call), ticked(calls[id(call)])))
         inside = [(first, last) for first, last, _ in pieces]
@@ -100,6 +100,9 @@ class Reader:
                 continue
             side, _, there = name(key).rpartition("\0")
             typed = column.parts[parts - 1]
+            if "end" not in typed.meta:
+                said = f"{typed.name} is a word of SQL; put the column's name into double quotes"
+                raise self.text.refusal(column, said)
             plain = not typed.args.get("quoted") and typed.name.lower() == there.lower()
             if parts > 1 and not side and there.lower() in keywords():
                 plain = False  # it could stand behind a dot, and cannot alone
@@ -280,18 +283,10 @@ class Reader:
             raise self._no_alias(node, alias, tree.visible)
         for leaf in leaves:
             for name, column in leaf.columns.items():
-                if not alias and self._merged(tree, (leaf.alias, column), name):
+                if not alias and merged(tree, (leaf.alias, column), name):
                     continue
                 self.inputs.use(leaf.stream, column)
                 yield (leaf.alias, column), name
-
-    def _merged(self, tree: Tree, key: Key, name: str) -> bool:
-        """Whether a column stands under the name of another stream, by USING."""
-        if isinstance(tree, Leaf):
-            return False
-        inside = tree.left if key[0] in {leaf.alias for leaf in tree.left.leaves} else tree.right
-        beside = inside is tree.right and name.lower() in tree.using
-        return beside or self._merged(inside, key, name)
 
     def _pair(self, left: Tree, join: Any, known: Mapping[str, Any]) -> Pair:
         args = join.args
@@ -348,9 +343,7 @@ class Reader:
             return self._used(owner[0], name), 2
         matching = [(leaf, name) for leaf in leaves if (name := there(leaf, parts[0])) is not None]
         matching = [
-            (leaf, n)
-            for leaf, n in matching
-            if not self._merged(tree, (leaf.alias, leaf.columns[n]), n)
+            (leaf, n) for leaf, n in matching if not merged(tree, (leaf.alias, leaf.columns[n]), n)
         ]
         if len(matching) == 1:
             return self._used(*matching[0]), 1

@@ -6,14 +6,14 @@ has in Python. What a statement cannot have is refused before anything runs, wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from joinengine.api.aggregates import StreamAggregate
 from joinengine.api.joins import StreamJoin, schema_of_side
 from joinengine.api.sql_conditions import Conditions, Node
-from joinengine.api.sql_grouping import Groups, aggregated, with_columns
+from joinengine.api.sql_grouping import Groups, aggregated, selected, with_columns
 from joinengine.api.sql_names import Reader
 from joinengine.api.sql_package import exp
 from joinengine.api.sql_served import check_clauses, check_parts
@@ -96,11 +96,16 @@ class Statement:
         where = self.select.args.get("where")
         for node in [] if where is None else conjuncts(where.this):
             aliases = self.reader.bound(node, self.tree)
-            if not aliases or "" in aliases:
+            if "" in aliases and isinstance(self.tree, Pair):
+                self.tree.after.append(node)
+            elif not aliases or "" in aliases:
                 raise self.reader.text.refusal(
-                    node, "WHERE compares columns of streams; leave other conditions out"
+                    node,
+                    "WHERE compares columns of streams; put what is about groups and their windows "
+                    "into HAVING, and leave other conditions out",
                 )
-            self._put(self.tree, node, aliases)
+            else:
+                self._put(self.tree, node, aliases)
 
     def _put(self, tree: Tree, node: Any, aliases: set[str]) -> None:
         """Make a condition a filter of the stream that it is about, or a condition of a join."""
@@ -162,7 +167,8 @@ class Statement:
             name: reader.spelled(asked[name], names.__getitem__) if name in asked else ticked(name)
             for name, _, _ in items
         }
-        return with_columns(reader, joined, texts, {name: node for name, node, _ in items})
+        nodes = {name: node for name, node, _ in items}
+        return selected(*with_columns(reader, joined, texts, nodes))
 
     def _node(self, tree: Tree, shown: Mapping[str, Key] | None = None) -> Node:
         """The operator of a part of FROM. `shown`: its columns; None: all of both sides."""
@@ -188,6 +194,8 @@ class Statement:
         """A join whose results fulfil the conditions on them; `names`: of their columns."""
         for node in tree.after:
             with self.reader.text.at(node):
+                keys = (self.reader.keys[id(column)][0] for column in node.find_all(exp.Column))
+                _check_there(keys, names)
                 joined = joined.where(self.reader.spelled(node, names.__getitem__))
         return joined
 
@@ -195,6 +203,15 @@ class Statement:
 
     def _grouped(self) -> StreamAggregate:
         return Groups(self.reader, self.select, self.tree).query(self._node, self.delay, self.sizes)
+
+
+def _check_there(keys: Iterable[Key], there: Container[Key]) -> None:
+    """Refuse the edge of a window of a join that has none."""
+    for _, name in (key for key in keys if key not in there):
+        raise InvalidRequest(
+            f"{name} needs a window; write ON .. AND TUMBLE(f.ts, INTERVAL ..) = "
+            "TUMBLE(w.ts, INTERVAL ..)"
+        )
 
 
 @dataclass(frozen=True)
@@ -246,12 +263,7 @@ class _Columns:
 
     def select(self, shown: Mapping[str, Key]) -> dict[str, Any]:
         """The argument `select` for columns; none if they are those that a join shows anyway."""
-        missing = next((key for key in shown.values() if key not in self.places), None)
-        if missing is not None:
-            raise InvalidRequest(
-                f"{missing[1]} needs a window; write ON .. AND TUMBLE(f.ts, INTERVAL ..) = "
-                "TUMBLE(w.ts, INTERVAL ..)"
-            )
+        _check_there(shown.values(), self.places)
         return self._argument({name: self.places[key] for name, key in shown.items()})
 
     def select_all(self) -> dict[str, Any]:

@@ -92,6 +92,15 @@ class Pair:
 Tree = Leaf | Pair
 
 
+def merged(tree: Tree, key: Key, name: str) -> bool:
+    """Whether a column stands under the name of another stream, by USING."""
+    if isinstance(tree, Leaf):
+        return False
+    inside = tree.left if key[0] in {leaf.alias for leaf in tree.left.leaves} else tree.right
+    beside = inside is tree.right and name.lower() in tree.using
+    return beside or merged(inside, key, name)
+
+
 class Inputs:
     """The streams by their names, with the columns that the statement computes, without others."""
 

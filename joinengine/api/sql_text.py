@@ -34,6 +34,9 @@ _IN_SQL = {
 }
 
 
+_QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|`[^`]*`|"[^"]*")""", re.DOTALL)
+
+
 class _Parser(parser.Parser):  # type: ignore[misc]
     """Notes where each part of a condition, and each item of a list, begins and ends."""
 
@@ -175,6 +178,10 @@ class SqlText:
         first, last = node.meta[_SPAN]
         return int(first), int(last)
 
+    def is_placed(self, node: Any) -> bool:
+        """Whether a part has a place of its own."""
+        return _SPAN in node.meta
+
     def _start(self, node: Any) -> int:
         if _SPAN in node.meta:
             return int(node.meta[_SPAN][0])
@@ -203,6 +210,19 @@ def ticked(name: str) -> str:
     ('`page.url`', '`a``b`')
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def without_space(text: str) -> str:
+    """An expression, in which space says nothing outside of names and constants.
+
+    >>> without_space(" K +1 and 'a  b' "), without_space("a b")
+    ("k+1 and'a  b'", 'a b')
+    """
+    parts = _QUOTED.split(text.strip())
+    parts[::2] = [
+        re.sub(r" ?([^\w ]) ?", r"\1", re.sub(r"\s+", " ", part)).lower() for part in parts[::2]
+    ]
+    return re.sub(r"(?<=\w) (?=')|(?<=') (?=\w)", "", "".join(parts))
 
 
 def bare(node: Any) -> Any:

@@ -138,7 +138,7 @@ def _differences(
         # Keys of other types follow from another condition, which says more.
         for key in sorted(asked, key="key_schema".__eq__):
             # Earlier versions had Spark compute what came then, and did not note it.
-            if was.get(key) != asked[key] and not (key == "then" and key not in was):
+            if was.get(key) != asked[key] and not (key == "steps" and key not in was):
                 before, after = (in_words(key, value) for value in (was.get(key), asked[key]))
                 yield f"{key} of operator {number}", before, after
     if account["sources"] != wanted["sources"]:
@@ -148,7 +148,7 @@ def _differences(
 def account_of(query: QuerySpec) -> dict[str, Any]:
     """The account of a query: plain values that must agree if a checkpoint is to be continued."""
     operators = [
-        {**operator.account(), "then": None if operator.finish is None else operator.finish.lines}
+        {**operator.account(), "steps": None if operator.finish is None else operator.finish.lines}
         for operator in query.operators
     ]
     return {"joins": operators, "sources": list(query.sources)}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from joinengine.model.keys import Side
-from joinengine.model.query import FromSource
+from joinengine.model.query import FromOperator, FromSource, Input
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Limit, Upstream
 from joinengine.state.manifest import Manifest
@@ -122,19 +122,18 @@ def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None
 
     It is due at once if the watermark is held back, if all sides have ended and state is left, if
     an operator is due, or if a quiet batch moved the watermark past some state. It is due later if
-    a side that holds the watermark up may become idle.
+    a side that holds the watermark up may become idle. An operator counts if it holds state, or one
+    that reads it does, and so waits for its watermark.
     """
-    due = list[float]()
-    for operator, state in zip(query.operators, manifest.operators, strict=True):
-        clock = state.clock
-        if state.shelves.is_empty:
+    due, waiting = list[float](), set[Input]()
+    for operator, state in zip(
+        reversed(query.operators), reversed(manifest.operators), strict=True
+    ):
+        clock, holds = state.clock, not state.shelves.is_empty
+        if not (holds or FromOperator(operator.index) in waiting):
             continue
-        if (
-            clock.held_back
-            or operator.is_due(state, manifest.batch + 1, quiet=manifest.quiet)
-            or clock.watermark == math.inf
-            or (manifest.quiet and operator.expire(state)[1])
-        ):
+        waiting |= {*operator.inputs}
+        if clock.held_back or (holds and _is_due(operator, state, manifest)):
             return now_s
         limit = None if operator.window is None else operator.window.idle_after_us
         if limit is not None:
@@ -144,6 +143,15 @@ def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None
             asides = (progress.due(now_s) for progress in manifest.partitions.values())
             due += [moment for moment in asides if moment is not None]
     return min(due, default=None)
+
+
+def _is_due(operator: Operator, state: OperatorState, manifest: Manifest) -> bool:
+    """Whether a batch without data would do something with the state of an operator."""
+    return (
+        state.clock.watermark == math.inf
+        or operator.is_due(state, manifest.batch + 1, quiet=manifest.quiet)
+        or (manifest.quiet and operator.expire(state)[1] > 0)
+    )
 
 
 def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: float) -> BySource:

@@ -38,6 +38,8 @@ def in_words(name: str, value: Any) -> object:
     if name == "key_schema" and value is not None:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
         return ", ".join(f"{field.name}: {field.type}" for field in schema)
+    if name == "steps":
+        return ", ".join(value) if value else "none"
     if name == "select":
         shown = (_SHOWN.match(column) for column in value or ())
         return ", ".join(literal_eval(match["name"]) for match in shown if match) or "all columns"
