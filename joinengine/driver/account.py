@@ -57,6 +57,7 @@ def claim(
                 f"format {FORMAT}; use the version that wrote the checkpoint, or start with a new "
                 "one"
             )
+        _check_chain(location, account["query"], wanted)
         for name, was, asked in _differences(account["query"], before or wanted):
             raise CheckpointMismatch(
                 f"checkpoint {location} belongs to another query: its {name} is {was}, and this "
@@ -126,6 +127,17 @@ def check_types(before: QuerySpec, after: QuerySpec) -> None:
                         "files, and the type of a key or an event time cannot change; write "
                         f"files with {old}, or use another checkpointLocation"
                     )
+
+
+def _check_chain(location: str, before: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse joins of which the checkpoint has made one operator, and which cannot be one now."""
+    kept, asked = before["joins"], wanted["joins"]
+    if len(asked) > len(kept) and any("others" in account for account in kept):
+        raise CheckpointMismatch(
+            f"checkpoint {location} keeps several joins on one key as one operator, which needs "
+            "one layout and number of instances for all of them, and a layout that keeps keys "
+            "whole; give these joins such a layout and number, or use another checkpointLocation"
+        )
 
 
 def _differences(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,9 @@ from joinengine.state.checkpoint import Checkpoint, read_account
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun, RunStore
+
+#: How an instant ends that has a zone.
+_ZONE = re.compile(r"(Z|[+-]\d{2}(:?\d{2})?)$")
 
 
 def inspect(location: Path | str) -> dict[str, Any]:
@@ -187,21 +192,27 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
             f"key: the operator on {described['on']} has no single key; leave the key out, or "
             "choose an operator on equal columns"
         )
-    parts = text.split(",") if len(kinds) > 1 else [text]
+    parts = next(csv.reader([text]), []) if len(kinds) > 1 else [text]
     if len(parts) != len(kinds):
         raise InvalidRequest(
             f"key: {text!r} has {len(parts)} parts, but the key has {len(kinds)}; give one part "
             "for each column"
         )
     try:
-        columns = [
-            pc.cast(pa.array([part]), field.type) for part, field in zip(parts, kinds, strict=True)
-        ]
+        columns = [_parsed(part, field.type) for part, field in zip(parts, kinds, strict=True)]
     except pa.ArrowInvalid as error:
         types = ", ".join(str(field.type) for field in kinds)
         raise InvalidRequest(f"key: {text!r} is not a key of type {types}: {error}") from None
     words = make_words(hash_columns(columns), np.zeros(1, np.uint64))
     return int(key_hash(words)[0])
+
+
+def _parsed(text: str, kind: pa.DataType) -> pa.Array:
+    """(1,) a value as it is written; an instant without a zone is in UTC."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not _ZONE.search(text):
+        clock = pc.cast(pa.array([text]), pa.timestamp(kind.unit))
+        return pc.assume_timezone(clock, "UTC").cast(kind)
+    return pc.cast(pa.array([text]), kind)
 
 
 def _rows_held(

@@ -345,7 +345,21 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
             ["run", "eq5", "--instances", "0"],
             "layout auto needs from 1 to 65536 instances, found 0",
         ),
-        (["run", "eq5", "--scale", "0"], "scale: expected a number above 0, found 0.0"),
+        (
+            ["run", "eq5", "--scale", "0"],
+            "scale: expected at least 0.0001, which makes one supplier, found 0.0",
+        ),
+        (["run", "eq5", "--fail", "5"], "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2"),
+        (["run", "nexmark-q8", "--window", "0 s"], "window: the windows of nexmark-q8 must be"),
+        (["compare", "eq5", "--zipf", ","], "zipf: the list is empty; name at least one"),
+        (["compare", "eq5", "--layouts", ""], "layouts: the list is empty; name at least one"),
+        (
+            ["run", "eq5", "--json", "run.json", "--report", "run.json"],
+            "--report: run.json is the file of --json, too",
+        ),
+        (["layouts", "--json", "/proc/none/a.json"], "/proc/none/a.json cannot be written: "),
+        (["layouts", "mnrt:imbalance=0.1"], "has settings, which are listed here and not set"),
+        (["new", "/proc/none/mine"], "/proc/none/mine cannot be written: "),
         (["run", "eq5", "--zipf", "-1"], "zipf: expected an exponent of 0 or more, found -1.0"),
         (
             ["run", "eq5", "--window", "-5 s"],

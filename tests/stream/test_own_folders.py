@@ -209,6 +209,23 @@ def test_a_checkpoint_leaves_the_streams_open(run, tmp_path):
     assert found_in(tmp_path / "out").total() > before
 
 
+def test_what_earlier_runs_left_out_is_missing_in_a_later_one(run, tmp_path):
+    """Results in --out are those of all runs, so rows that were late before count, too."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder / "clicks", CLICKS, 60)
+    write(folder / "purchases", PURCHASES, 60)
+    kept = ("--checkpoint", tmp_path / "kept", "--out", tmp_path / "out")
+    arguments = (*KEYS, *INTERVAL, "--delay", "1 s", "--interval-rows", 60, *kept)
+    _, report = run(*arguments, folder=folder, code=3)
+    late = report["late_rows"]
+    assert late > 0
+    done, report = run(*arguments, folder=folder)
+    assert report["late_rows"] == 0
+    assert report["valid"] is None
+    assert f"{late:,} late rows are missing from the results" in done.stderr
+
+
 def test_results_in_a_folder_and_nested_columns(run, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

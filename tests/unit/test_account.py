@@ -10,12 +10,13 @@ import pytest
 from joinengine import equi
 from joinengine.driver.account import account_of, check_types, kept_columns
 from joinengine.driver.account import claim as examine
+from joinengine.exchange.finishing import Finish, Selected
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.query import OutputColumn
 from joinengine.operators.accounts import in_words, key_schema
 from joinengine.state import fence
-from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.manifests import name_of
 from tests.harness import two_way
 
@@ -92,6 +93,30 @@ def test_another_query_is_told_in_words(checkpoint):
     told = "is lk: int64, and this query has lk: string; use"
     with pytest.raises(CheckpointMismatch, match=told):
         claim(checkpoint, account | {"joins": [wide]})
+
+
+def test_steps_behind_an_operator_are_in_the_account(checkpoint):
+    """What an earlier version did not note may be anything."""
+    query = two_way(None, 3)
+    (join,) = query.operators
+    named = Selected((("k", "lk"), ("lv", "lv")))
+    asked = account_of(replace(query, operators=(replace(join, finish=Finish((named,))),)))
+    old = account_of(query)
+    without = old | {"joins": [{k: v for k, v in old["joins"][0].items() if k != "steps"}]}
+    first = claim(checkpoint, without)
+    assert claim(checkpoint, asked) == first
+    write_account(checkpoint, read_account(checkpoint) | {"query": old})
+    told = "its steps of operator 0 is none, and this query has select lk as k, lv; use"
+    with pytest.raises(CheckpointMismatch, match=told):
+        claim(checkpoint, asked)
+
+
+def test_a_chain_that_cannot_be_one_operator_again_is_told(checkpoint):
+    kept = account_of(two_way(None, 3))
+    one = kept["joins"][0] | {"how": "multiway inner", "others": []}
+    claim(checkpoint, kept | {"joins": [one]})
+    with pytest.raises(CheckpointMismatch, match="keeps several joins on one key as one operator"):
+        claim(checkpoint, kept | {"joins": kept["joins"] * 2})
 
 
 def test_keys_keep_their_type_and_payload_need_not():

@@ -255,6 +255,7 @@ def test_streams_of_ones_own_are_checked(tmp_path):
         StreamFile(tmp_path / "keys.csv", "c")
     with pytest.raises(InvalidRequest, match=r"stream: .* does not exist"):
         StreamFile(tmp_path / "none.csv")
+    (tmp_path / "empty.json").write_text("{}")
     for arguments, message in [
         (["--zipf", "much"], "zipf: expected an exponent such as 0.85, or several in turn"),
         (
@@ -269,6 +270,12 @@ def test_streams_of_ones_own_are_checked(tmp_path):
             ["--stream", str(tmp_path / "keys.csv"), "--drift", "0.5"],
             "drift: 0.5 applies to generated loads, not to --stream",
         ),
+        (
+            ["--stream", str(tmp_path / "keys.csv"), "--zipf", "0.85"],
+            "zipf: 0.85 applies to generated loads, not to --stream",
+        ),
+        (["--stream", str(tmp_path / "empty.json")], "empty.json has no columns; give one with"),
+        (["--json", "/proc/none/a.json"], "--json: /proc/none cannot be created"),
     ]:
         done = CliRunner().invoke(cli, ["simulate", "mixed", *arguments])
         assert isinstance(done.exception, InvalidRequest)

@@ -188,7 +188,7 @@ def test_a_stream_is_the_same_when_made_again(cache, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scale": 0}, "scale: expected a number above 0, found 0"),
+        ({"scale": 0}, "scale: expected at least 0.0001, which makes one supplier, found 0"),
         ({"zipf": -1}, "zipf: expected an exponent of 0 or more, found -1"),
         ({"order": "any"}, "order: 'any'"),
         ({"interval_rows": 0}, "interval-rows: expected at least 1, found 0"),

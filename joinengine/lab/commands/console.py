@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.spelling import printed_lines
 
 out = Console(soft_wrap=True)
@@ -53,5 +56,15 @@ def fail(message: str) -> None:
 def write_json(path: Path | None, content: Any) -> None:
     """Write `content` to a file; None: it was not asked for."""
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1))
+        with written(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content, indent=1, default=str))
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Say of a file or folder that cannot be written which it is, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}") from None

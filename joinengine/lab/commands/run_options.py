@@ -220,3 +220,15 @@ def check_file(option: str, path: Path | None) -> None:
     if path.is_dir():
         raise InvalidRequest(f"{option}: expected a file, found the folder {path}")
     check_folder(path.absolute().parent, option)
+
+
+def check_files(**paths: Path | None) -> None:
+    """Check the files of options, and that the second would not overwrite the first."""
+    known = dict[Path, str]()
+    for option, path in paths.items():
+        check_file(f"--{option}", path)
+        other = None if path is None else known.setdefault(path.absolute(), option)
+        if other is not None and other != option:
+            raise InvalidRequest(
+                f"--{option}: {path} is the file of --{other}, too; give another file"
+            )

@@ -26,7 +26,7 @@ from joinengine.lab.commands.pages import (
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
     asked,
-    check_file,
+    check_files,
     check_levels,
     engine_options,
     options_of,
@@ -146,10 +146,9 @@ def run(
         if folder is not None:
             check_folder(folder.absolute(), what)
     json_path, page_path, port = (settings[name] for name in ("json_path", "page_path", "port"))
-    check_file("--json", json_path)
     if port is not None:
         page_path = page_path_of_live(wanted.name, page_path, json_path)
-    check_file("--report", page_path)
+    check_files(json=json_path, report=page_path)
     state = None if settings["state"] is None else place(settings["state"], "--state")
     sink = sink_of_run(settings, wanted, out_folder, checkpoint, validate)
     places = Places(out_folder, checkpoint, state, sink=sink)
@@ -260,13 +259,16 @@ def compare(
 
     `joinengine queries` lists the queries.
     """
+    from joinengine.lab.comparison import pictures  # noqa: F401, PLC0415 (its package may lack)
     from joinengine.lab.comparison.saved import comparison  # noqa: PLC0415
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     wanted = asked(query, settings)
-    zipfs = [None] if exponents is None else _numbers(exponents)
-    layouts = _serving(wanted, settings) if names is None else split_layouts(names)
+    zipfs = [None] if exponents is None else _some("zipf", _numbers(exponents))
+    layouts = (
+        _serving(wanted, settings) if names is None else _some("layouts", split_layouts(names))
+    )
     cells = [options_of(settings, layout=name, zipf=z) for z in zipfs for name in layouts]
     cells = _tolerating(cells, settings["imbalance"])
     check_levels(settings["levels"], [options.layout for options in cells])
@@ -274,9 +276,7 @@ def compare(
         check(wanted, options)
     json_path, page_path = settings["json_path"], settings["page_path"]
     picture = figure or (json_path or Path(wanted.name.replace(" ", "-"))).with_suffix(".png")
-    check_file("--json", json_path)
-    _check_picture(picture)
-    check_file("--report", page_path)
+    check_files(json=json_path, report=page_path, figure=picture)
     state = None if settings["state"] is None else place(settings["state"], "--state")
     reports, stopped = list[dict[str, Any]](), False
     try:
@@ -361,6 +361,13 @@ def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
     return serving
 
 
+def _some(option: str, values: list[Any]) -> list[Any]:
+    """The values of a list. Refuses none, of which nothing would be compared."""
+    if values:
+        return values
+    raise InvalidRequest(f"{option}: the list is empty; name at least one, or leave --{option} out")
+
+
 def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",") if part.strip()]
@@ -379,13 +386,6 @@ def _print_reports(reports: list[dict[str, Any]]) -> None:
     console.tell_table(summary_table(reports))
     for line in summary_legend(reports):
         console.tell(line, style="dim")
-
-
-def _check_picture(path: Path) -> None:
-    """Raise InvalidRequest if no picture can be drawn there, before the runs that it is of."""
-    from joinengine.lab.comparison import pictures  # noqa: F401, PLC0415 (its package may lack)
-
-    check_file("--figure", path)
 
 
 def _draw(reports: list[dict[str, Any]], path: Path) -> None:

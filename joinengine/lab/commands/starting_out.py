@@ -21,7 +21,8 @@ def new(folder: Path) -> None:
     """Write a join of two folders into FOLDER, with data, a test against DuckDB and a Makefile."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidRequest(f"new: {folder} exists and is not an empty folder; give another name")
-    folder.mkdir(parents=True, exist_ok=True)
+    with console.written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for template in sorted(files("joinengine.lab").joinpath("starter").iterdir(), key=str):
         name = template.name.removesuffix(_ENDING)
         (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")

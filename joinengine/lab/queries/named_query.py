@@ -322,6 +322,10 @@ def losses_of(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
     )
 
 
+#: What may stand behind these options.
+_TIMED = {"switch": "3:mnrt", "resize": "4:13", "fail": "3:0 or 3:0,2"}
+
+
 def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
     """`3:mnrt` -> (3, "mnrt")."""
     pairs = list[tuple[int, str]]()
@@ -329,7 +333,7 @@ def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
         batch, colon, what = text.partition(":")
         if not (colon and what):
             raise InvalidRequest(
-                f"{option}: expected BATCH:VALUE, such as 3:mnrt or 4:13, found {text!r}"
+                f"{option}: expected BATCH:VALUE, such as {_TIMED[option]}, found {text!r}"
             )
         pairs.append((_count(option, batch), what))
     return pairs

@@ -81,6 +81,11 @@ class Nexmark(Query):
                 f"window: {self.name} has no window of a length to choose, found "
                 f"{describe(options.window_us)}; leave --window out"
             )
+        if options.window_us == 0:
+            raise InvalidRequest(
+                f"window: the windows of {self.name} must be longer than 0 s; give another length, "
+                "or leave --window out"
+            )
         if options.order is not TableOrder.UNIFORM:
             raise InvalidRequest(
                 f"order: the events of {self.name} have an order of their own, found "

@@ -42,6 +42,8 @@ from joinengine.spark.query.query_folders import checkpoint_at
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.state import manifests
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.operator_state import PENDING
 
 _POLL_S = 0.2
 
@@ -62,7 +64,10 @@ NOBODY = Followers()
 
 
 class _Ran(NamedTuple):
-    """A run that is over. `resumed`: it has gone on with a checkpoint."""
+    """A run that is over. `resumed`: it has gone on with a checkpoint.
+
+    `missing`: (rows that were late in this run and the ones before, rows that wait).
+    """
 
     query: Query
     options: Options
@@ -70,6 +75,7 @@ class _Ran(NamedTuple):
     joined: StreamQuery
     places: Places
     resumed: bool
+    missing: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,7 @@ def run(
         except KeyboardInterrupt:
             stopped = True
         records = running.batches()
+        missing = _missing(there)
         story = running.story() | {"ended": _ended(records, stopped=stopped)}
         hot = hot_key(
             records,
@@ -150,7 +157,7 @@ def run(
         raise CutShort(report)
     if validate:
         try:
-            ran = _Ran(query, options, recorded, joined, places, resumed)
+            ran = _Ran(query, options, recorded, joined, places, resumed, missing)
             _validate(report, ran, say)
         except KeyboardInterrupt:
             raise CutShort(report) from None
@@ -159,12 +166,20 @@ def run(
     return report
 
 
+def _missing(checkpoint: Checkpoint) -> tuple[int, int]:
+    """How many rows of all runs on a checkpoint were late, and how many wait for the watermark."""
+    newest = manifests.newest(checkpoint.manifests)
+    states = () if newest is None else newest.operators
+    late = sum(state.late_rows for state in states)
+    return late, sum(state.shelves.live_rows(PENDING) for state in states)
+
+
 def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
     """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
     query, joined = ran.query, ran.joined
     kept = _kept(ran.places, types.arrow_schema(joined.schema))
     if not query.generated:
-        obstacle = _obstacle(report, has_files=kept is not None, has_sum=has_checksum(joined))
+        obstacle = _obstacle(report, ran, has_files=kept is not None, has_sum=has_checksum(joined))
         if obstacle is None and is_undecided(query.oracle(ran.recorded, ran.options)):
             obstacle = (
                 "right rows of one key have the same time. joinengine takes the one that it has "
@@ -239,11 +254,12 @@ def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:
     return {"how": "finished", "words": "the query has read all available data", "at": at}
 
 
-def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str | None:
+def _obstacle(report: dict[str, Any], ran: _Ran, *, has_files: bool, has_sum: bool) -> str | None:
     """Why the results cannot equal those of one process, or cannot be compared; None: they can."""
-    if report["late_rows"]:
+    late, pending = ran.missing
+    if late:
         return (
-            f"{report['late_rows']:,} late rows are missing from the results, but DuckDB includes "
+            f"{late:,} late rows are missing from the results, but DuckDB includes "
             f"them. Give a longer --delay, or --file-order time if files are not in the order of "
             f"event time"
         )
@@ -252,11 +268,10 @@ def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str 
             f"{report['ahead_rows']:,} rows ahead of the clock are missing from the results, but "
             f"DuckDB includes them. Give a longer --max-ahead, or leave it out"
         )
-    pending = report["batches"][-1]["pending_rows"] if report["batches"] else 0
     if pending:
         return (
-            f"{pending:,} unmatched rows wait for the watermark, because more files may follow on "
-            f"this checkpoint. Leave out --checkpoint to emit them"
+            f"{pending:,} unmatched rows wait for the watermark, because more files may follow "
+            f"on this checkpoint. Leave out --checkpoint to emit them"
         )
     if not has_files and not has_sum:
         return "nested columns have no checksum; give --out FOLDER to compare files instead"

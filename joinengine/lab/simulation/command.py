@@ -6,17 +6,18 @@ which keys are hot, and which layout to take.
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from joinengine.lab.commands import console
+from joinengine.lab.commands.run_options import check_file
 from joinengine.lab.simulation import nodes
 from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate
 from joinengine.lab.simulation.key_files import StreamFile
@@ -177,13 +178,16 @@ def simulate(
     only if you name them. With --nodes, it models how joinengine scales over a cluster.
     """
     context = click.get_current_context()
+    check_file("--json", json_path)
+    check_file("--figure", figure)
     if settings["nodes"] is not None:
         _simulate_nodes(planners, nodes.settled(context, settings), json_path)
         return
     nodes.check_without(context)
     stream = _stream(settings)
     own = stream if isinstance(stream, StreamFile) else None
-    named = [(name, _planner(name, settings)) for name in _names(planners, own)]
+    alone = settings["instances"] == 1
+    named = [(name, _planner(name, settings)) for name in _names(planners, own, alone=alone)]
     _settle(settings, own)
     work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
     if work_s < 0:
@@ -239,10 +243,15 @@ def _simulate_nodes(
     _keep({"settings": settings, "nodes": reports, "made_by": made_by()}, json_path, None)
 
 
-def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]:
-    """The planners that are named; for a stream of the user's own `hash`, and all but slow ones."""
+def _names(planners: tuple[str, ...], own: StreamFile | None, *, alone: bool) -> tuple[str, ...]:
+    """The planners that are named; for a stream of the user's own `hash`, and all but slow ones.
+
+    `alone`: there is one instance.
+    """
     if own is not None:  # the advice compares with `hash`
         fast = [name for name in _simulated() if name not in SLOW]
+        if alone:  # it divides its instances into two groups
+            fast.remove("ftlb")
         return tuple(dict.fromkeys(["hash", *(planners or fast)]))
     if not planners:
         raise click.UsageError(
@@ -274,9 +283,7 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
 
 def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
     """Write the report and the picture that were asked for."""
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps(content, indent=1, default=str))
+    console.write_json(json_path, content)
     picture = figure or (json_path.with_suffix(".png") if json_path else None)
     if picture is not None and "runs" in content:
         from joinengine.lab.comparison.pictures import draw_simulation  # noqa: PLC0415
@@ -308,8 +315,9 @@ def _stream(settings: dict[str, Any]) -> KeyStream:
                 )
         settings["rows"] = 1_000_000 if settings["rows"] is None else settings["rows"]
         return _workload(settings)
-    for name in ("fluctuation", "drift"):
-        if settings[name]:
+    context = click.get_current_context()
+    for name in ("keys", "zipf", "shape", "fluctuation", "drift"):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise InvalidRequest(
                 f"{name}: {settings[name]} applies to generated loads, not to --stream "
                 f"{settings['stream']}; leave out one of the two"

@@ -82,6 +82,8 @@ class StreamFile(KeyStream):
     def __post_init__(self) -> None:
         if not self.path.exists():
             raise InvalidRequest(f"stream: {self.path} does not exist; give a file or folder")
+        if not self._names:
+            raise InvalidRequest(f"stream: {self.path} has no columns; give one with a key")
         if self.rows is not None and self.rows < 1:
             raise InvalidRequest(f"rows: expected at least 1, found {self.rows}")
         if self.every_us is not None and self.every_us < 1:

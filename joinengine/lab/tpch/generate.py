@@ -71,11 +71,16 @@ def _lacking(paths: dict[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.exists()]
 
 
+#: A table of TPC-H would have no row below it: there are 10,000 suppliers at scale 1.
+LEAST_SCALE = 0.0001
+
+
 def check_scale(scale: float) -> None:
     """Raise InvalidRequest for a TPC-H scale factor that makes no tables."""
-    if not scale > 0:
+    if not scale >= LEAST_SCALE:
         raise InvalidRequest(
-            f"scale: expected a number above 0, found {scale}; 1 means 6 million lineitems"
+            f"scale: expected at least {LEAST_SCALE}, which makes one supplier, found {scale}; 1 "
+            "means 6 million lineitems"
         )
 
 
