@@ -277,7 +277,7 @@ def test_an_instance_is_lost_and_nothing_is_missing(
 @pytest.mark.parametrize(
     ("fail", "layout", "message"),
     [
-        ("5", "ftlb", "fail: expected BATCH:VALUE, such as 3:mnrt or 4:13, found '5'"),
+        ("5", "ftlb", "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2, found '5'"),
         ("2:x", "ftlb", "fail: expected a whole number, found 'x'"),
         ("0:1", "ftlb", "before batch 1 no state exists"),
         ("2:4", "ftlb", "instance 4 does not exist; give one from 0 to 3"),
