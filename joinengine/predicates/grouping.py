@@ -208,7 +208,7 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.T
             sums += [f"{_number_of(aggregate, part)} as {part}{number}" for part in ENDLESS_VALUES]
     selected = ", ".join([*grouping.places, *edges, *sums])
     sql = f"select {selected} from parts group by {', '.join(keys)}"
-    return with_bins(grouping, query_parts(sql, pa.table(columns), grouping.zone), "p")
+    return with_bins(grouping, query_parts(sql, pa.table(columns), of=grouping), "p")
 
 
 def _first_added(aggregate: Aggregate) -> str:
@@ -257,7 +257,7 @@ def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
     """Partial results -> fewer of them: one for each group and pane."""
     keys = [*grouping.places, *grouping.edges]
     sql = f"select {_sums(grouping, keys)} from {_parts(grouping)} group by {', '.join(keys)}"
-    return with_bins(grouping, query_parts(sql, parts), "p")
+    return with_bins(grouping, query_parts(sql, parts, of=grouping), "p")
 
 
 def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
@@ -277,7 +277,8 @@ def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
     whole = f"(select *, {PANE} as own_end from {near})"
     whole = _parts(grouping, whole)
     sql = f"select {_sums(grouping, keys)} from {whole} where own_end <= {until}"
-    return with_bins(grouping, query_parts(f"{sql} group by {', '.join(keys)}", parts), "p")
+    sums = query_parts(f"{sql} group by {', '.join(keys)}", parts, of=grouping)
+    return with_bins(grouping, sums, "p")
 
 
 def _sums(grouping: Grouping, keys: Sequence[str]) -> str:
@@ -338,16 +339,7 @@ def finish(
     by = f" group by {', '.join(keys)}" if keys else ""
     if grouping.is_net:
         by += f" having sum(p{len(grouping.shown)}) <> 0"
-    try:
-        finished = query_parts(f"select {', '.join(columns)} from parts{by}", parts)
-    except JoinEngineError as error:
-        sums = [shown.name for shown in grouping.shown if _is_whole(shown)]
-        if not sums or "INT64" not in str(error):
-            raise
-        raise JoinEngineError(
-            f"aggregates: {' or '.join(sums)} is more than 64 bits hold; sum it as double, or as "
-            f"decimal(38, 0): {error}"
-        ) from None
+    finished = query_parts(f"select {', '.join(columns)} from parts{by}", parts, of=grouping)
     finished = with_bins(grouping, finished, "a")
     finished = finished.rename_columns(schema.names).cast(schema)
     return finished if grouping.top is None else greatest(grouping, finished)
@@ -382,10 +374,27 @@ def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
     return f"cast(sum({name}) as {sums or 'bigint'})"
 
 
-def query_parts(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
-    """The result of a query over the table `parts`. Raises JoinEngineError if values overflow."""
+def query_parts(sql: str, parts: Any, zone: str = "UTC", *, of: Grouping | None = None) -> pa.Table:
+    """The result of a query over the table `parts`; `of`: whose sums it computes, in its zone.
+
+    Raises JoinEngineError if values overflow.
+    """
     try:
-        with over("parts", parts, zone) as database:
+        with over("parts", parts, zone if of is None else of.zone) as database:
             return database.sql(sql).to_arrow_table()
     except duckdb.Error as error:
-        raise JoinEngineError(f"aggregates: {reason_of(error)}") from None
+        reason = reason_of(error)
+        sums = () if of is None else of.shown
+        whole = [shown.name for shown in sums if _is_whole(shown)]
+        exact = [s.name for s in sums if s.sums.startswith("DECIMAL") and s.name not in whole]
+        if whole and "INT64" in reason:
+            raise JoinEngineError(
+                f"aggregates: {' or '.join(whole)} is more than 64 bits hold; sum it as double, or "
+                f"as decimal(38, 0): {reason}"
+            ) from None
+        if exact and "SUM of DECIMAL" in reason:
+            raise JoinEngineError(
+                f"aggregates: the sum of {' or '.join(exact)} has more than 38 digits; cast what "
+                f"it adds to double, or to a decimal with fewer digits after the point"
+            ) from None
+        raise JoinEngineError(f"aggregates: {reason}") from None

@@ -36,7 +36,7 @@ def add_up_last(
     frame = f"rows between {grouping.panes.rows - 1} preceding and current row"
     window = f"w as ({_in_order(grouping, '')} {frame})"
     sql = f"select {', '.join(columns)} from parts window {window} qualify due"
-    sums = query_parts(sql, _table(grouping, tuples, times, due), grouping.zone)
+    sums = query_parts(sql, _table(grouping, tuples, times, due), of=grouping)
     sums = with_bins(grouping, sums, "a")
     return sums.rename_columns(schema.names).cast(schema)
 

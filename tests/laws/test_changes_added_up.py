@@ -122,6 +122,16 @@ def test_a_sum_beyond_64_bits_says_which_it_is():
             query.finish(len(batches))
 
 
+def test_a_sum_beyond_38_digits_says_which_it_is():
+    batches = [([(1, 2**62 + n, 1, 1) for n in range(3)], [(1, 9, 2, 1)])]
+    aggregates = {"n": "count(*)", "big": "sum(cast(lv as decimal(38, 19)))"}
+    with tempfile.TemporaryDirectory() as folder:
+        query = AddedUp(folder, aggregated("hash", aggregates=aggregates), "hash")
+        with pytest.raises(JoinEngineError, match=r"the sum of big has more than 38 digits; cast"):
+            feed(query, batches, ())
+            query.finish(len(batches))
+
+
 @pytest.mark.parametrize("layout", ["pkg", "hash", "shuffle"])
 @relaxed
 @given(changes=streams(), kills=kills, twice=st.booleans(), way=ways, size=st.sampled_from([7, 90]))
