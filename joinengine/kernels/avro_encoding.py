@@ -34,14 +34,20 @@ _PLAIN = {
 }
 
 
-def record_type(schema: pa.Schema, name: str) -> dict[str, Any]:
+def record_type(schema: pa.Schema, name: str, known: set[str] | None = None) -> dict[str, Any]:
     """The type of a record with these columns. Raises TypeError with a column that it cannot have.
+
+    `known`: the names of the records so far, which no other one may have.
 
     >>> record_type(pa.schema([("n", pa.int64())]), "result")["fields"]
     [{'name': 'n', 'type': ['null', 'long'], 'default': None}]
     """
+    known = set() if known is None else known
+    while name in known:
+        name += "_"
+    known.add(name)
     fields = [
-        {"name": field.name, "type": ["null", _type_of(field, name)], "default": None}
+        {"name": field.name, "type": ["null", _type_of(field, name, known)], "default": None}
         for field in schema
     ]
     return {"type": "record", "name": name, "fields": fields}
@@ -54,14 +60,14 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def _type_of(field: pa.Field, above: str) -> Any:
+def _type_of(field: pa.Field, above: str, known: set[str]) -> Any:
     kind = field.type
     if not (field.name.isidentifier() and field.name.isascii()):
         raise TypeError(f"column {field.name!r}: a name in Avro has letters, digits and _ alone")
     if pa.types.is_struct(kind):
-        return record_type(pa.schema(list(kind)), f"{above}_{field.name}")
+        return record_type(pa.schema(list(kind)), f"{above}_{field.name}", known)
     if _is_list(kind):  # an item has no name of its own
-        item = _type_of(field.with_type(kind.value_type), above)
+        item = _type_of(field.with_type(kind.value_type), above, known)
         return {"type": "array", "items": ["null", item]}
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return {"type": "long", "logicalType": f"{'' if kind.tz else 'local-'}timestamp-micros"}

@@ -121,6 +121,11 @@ def check_schema(schema: pa.Schema, shape: Shape) -> None:
         raise InvalidRequest(
             f"key: the results have no column {shape.key!r}; choose one of {', '.join(types)}"
         )
+    elif shape.key is not None and pa.types.is_nested(types[shape.key]):
+        raise InvalidRequest(
+            f"key: column {shape.key!r} is {types[shape.key]}, and the key of a message is one "
+            "value as text; choose another column, or one of its fields with withColumn"
+        )
     if shape.value is Value.AVRO:
         avro_schema(schema)
     if shape.topic is None and (shape.value is not Value.COLUMNS or "topic" not in types):

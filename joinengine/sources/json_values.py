@@ -5,7 +5,7 @@ more or less than a row: what is open at the end of a line would go on with {, w
 JSON does there.
 
 As Spark and Kafka Connect write them, bytes are texts of base64, and floating-point numbers may be
-the texts "NaN", "Infinity" and "-Infinity".
+the texts "NaN", "Infinity" and "-Infinity". Instants with more digits are cut to microseconds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from joinengine.model.nested_types import holds, is_bytes, with_items
+from joinengine.sources.schemas import cast
 
 
 class Refused(Exception):
@@ -40,17 +41,46 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
         text.decode()  # Arrow does not look whether it is UTF-8
     try:
         table = _read(text, payload)
-    except pa.ArrowInvalid:  # texts that may be numbers cost nothing where there are none
-        mended = _with_bare_numbers(text, payload)
-        if mended == text:
-            raise
-        table = _read(mended, payload)
+    except pa.ArrowInvalid as error:  # what is rare costs nothing where there is none
+        table = _read_again(text, payload, error)
     if table.num_rows != len(values):
         raise Refused(f"it holds {table.num_rows} objects")
     if not payload.names:
         return table
     columns = [from_json(table[field.name].chunk(0), field.type) for field in payload]
     return pa.Table.from_arrays(columns, schema=payload)
+
+
+def _read_again(text: bytes, payload: pa.Schema, error: pa.ArrowInvalid) -> pa.Table:
+    """A text that Arrow does not take as it is: with texts that are numbers, or finer instants.
+
+    Raises `error` if that does not help.
+    """
+    mended = _with_bare_numbers(text, payload)
+    fine = pa.schema([field.with_type(_in_nanoseconds(field.type)) for field in payload])
+    for again, columns in ((mended, payload), (mended, fine)):
+        if (again, columns) == (text, payload):
+            continue
+        try:
+            table = _read(again, columns)
+        except pa.ArrowInvalid:
+            continue
+        if columns is payload:
+            return table
+        plain = as_json(payload)
+        arrays = [cast(table[field.name].chunk(0), field.type) for field in plain]
+        return pa.Table.from_arrays(arrays, schema=plain)
+    raise error
+
+
+def _in_nanoseconds(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_nanoseconds(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_nanoseconds(kind.value_type)))
+    return kind
 
 
 def _read(text: bytes, payload: pa.Schema) -> pa.Table:

@@ -286,3 +286,12 @@ def test_records_of_other_writers_are_those_that_fastavro_makes(
     sent = b"\x00\x00\x00\x00\x07" + sink.getvalue()
     assert read_avro([sent, sent], columns_of(text), text, registry).to_pylist() == [expected] * 2
     assert bool(in_bulk) is is_bulk
+
+
+def test_records_have_names_of_their_own():
+    """Column `a` with a field `b_c`, and column `a_b` with a field `c`, would share one."""
+    inner = pa.struct([("n", pa.int64())])
+    schema = pa.schema([("a", pa.struct([("b_c", inner)])), ("a_b", pa.struct([("c", inner)]))])
+    parsed = fastavro.parse_schema(record_type(schema, "result"))
+    names = [f["type"][1]["fields"][0]["type"][1]["name"] for f in parsed["fields"]]
+    assert names == ["result_a_b_c", "result_a_b_c_"]

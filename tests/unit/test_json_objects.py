@@ -84,3 +84,22 @@ def test_maps_and_fine_instants_are_written():
 def test_bytes_that_are_no_base64_are_refused():
     with pytest.raises(Refused, match="its bytes are not base64"):
         objects([b'{"b": "a b"}'], pa.schema([("b", pa.binary())]))
+
+
+def test_instants_with_more_digits_are_cut_to_microseconds():
+    """As Go and Java write them, also before 1970, and inside other values."""
+    schema = pa.schema([("t", INSTANT), ("l", pa.list_(INSTANT)), ("x", pa.float64())])
+    texts = [
+        b'{"t": "2026-01-02T12:00:00.123456789Z", "l": ["1969-12-31T23:59:59.9999999Z"], "x": 1}',
+        b'{"t": "2026-01-02T12:00:00Z", "l": null, "x": "NaN"}',
+        b'{"t": null, "l": [null, "2026-01-02T12:00:00.5Z"], "x": null}',
+    ]
+    first, second, third = objects(texts, schema).to_pylist()
+    noon = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
+    assert first["t"] == noon.replace(microsecond=123456)
+    assert first["l"] == [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC)]
+    assert second["t"] == noon
+    assert math.isnan(second["x"])
+    assert third["l"] == [None, noon.replace(microsecond=500000)]
+    with pytest.raises(pa.ArrowInvalid, match="timestamp"):
+        objects([b'{"t": "2026-01-02T12:00:00.1234567891Z"}'], schema)

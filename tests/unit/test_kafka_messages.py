@@ -158,6 +158,11 @@ def test_many_rows_keep_their_order():
         ([("n", pa.int64())], Shape(Value.JSON), "topic is missing"),
         ([("n", pa.int64())], Shape(Value.JSON, "t", "m"), "no column 'm'; choose one of n"),
         (
+            [("l", pa.list_(pa.int64()))],
+            Shape(Value.JSON, "t", "l"),
+            "key: column 'l' is list<.*>, and the key of a message is one value",
+        ),
+        (
             [("value", pa.string()), ("headers", pa.list_(pa.string()))],
             Shape(Value.COLUMNS, "t"),
             "column 'headers' of a message is a list of structs",
