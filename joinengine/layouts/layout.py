@@ -307,8 +307,8 @@ def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
                 f"the left side first"
             )
         raise InvalidRequest(
-            f"layout {name} places rows by key and does not support {kind}; use dynamic, bi or "
-            f"shuffle{hint}"
+            f"layout {name} places rows by key and does not support {kind}; use auto, dynamic, "
+            f"bi or shuffle{hint}"
         )
 
 

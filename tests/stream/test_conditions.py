@@ -193,11 +193,11 @@ REFUSED = {
     "band: column 'nothing' of the left side does not exist": {
         "on": band("nothing", "order_id", lower=0, upper=1)
     },
-    "layout mnrt places rows by key and does not support bands with an open end; use dynamic": {
+    "layout mnrt places rows by key and does not support bands with an open end; use auto, dynamic": {
         "on": band("id", "order_id", lower=0),
         "layout": "mnrt",
     },
-    "layout mnrt places rows by key and does not support theta joins; use dynamic": {
+    "layout mnrt places rows by key and does not support theta joins; use auto, dynamic": {
         "on": theta("id < 3"),
         "layout": "mnrt",
     },

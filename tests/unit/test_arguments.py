@@ -77,7 +77,7 @@ JOINS = {
         "on": theta("right.b == Left.user_id "),
         "layout": "mnrt",
     },
-    "support theta joins; use dynamic, bi or shuffle$": {
+    "support theta joins; use auto, dynamic, bi or shuffle$": {
         "on": theta("lt = rt or a = b"),
         "layout": "mnrt",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from joinengine import StreamAggregate, StreamJoin, equi, windows, within
+from joinengine import StreamAggregate, StreamJoin, equi, theta, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
@@ -74,6 +74,28 @@ def test_a_row_is_late_by_the_watermark_of_both_sides(joined):
         "right row - 5 min, whichever is earlier; a side that is silent for 9 s does not count"
     )
     assert "a row is late only" not in text
+
+
+def test_what_pairs_must_fulfil_is_told_once():
+    sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+    given = {"on": theta("left.user_id < buyer_id"), "instances": 2}
+    (first, *_) = StreamJoin(*sides, **given, where="c1 > 3").explain().splitlines()
+    assert first == "operator 0: inner join on (left.user_id < buyer_id) and (c1 > 3)"
+    (first, *_) = StreamJoin(*sides, **given).explain().splitlines()
+    assert first == "operator 0: inner join on left.user_id < buyer_id"
+    keyed = {"on": equi("user_id", "buyer_id"), "instances": 2}
+    (first, *_) = StreamJoin(*sides, **keyed, where="c1 > 3").explain().splitlines()
+    assert first == "operator 0: inner join on user_id = buyer_id, where c1 > 3"
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "left_semi"])
+def test_what_survives_losses_is_told(how):
+    sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+    near = within("clicked_at", "bought_at", lower="0 s", upper="1 hour", delay="0 s")
+    on = {"on": equi("user_id", "buyer_id"), "within": near}
+    text = StreamJoin(*sides, **on, how=how, layout="ftlb", instances=3).explain()
+    assert "inner joins survive the loss of any instance" in text
+    assert ("this is no inner join: losses end the query" in text) is (how != "inner")
 
 
 def test_what_was_requested_is_one_line(joined):

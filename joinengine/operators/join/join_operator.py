@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from joinengine.exchange.roles import Admission, Matchless
 from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.conditions import Theta
 from joinengine.model.durations import describe, describe_about
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import JoinType
@@ -148,13 +149,17 @@ class Join(JoinSpec, Operator):
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
         """The condition, the layout, per side when a tuple leaves, and which are late."""
-        where = "" if self.predicate is None else f", where {self.predicate.text}"
-        where += "" if self.changes is None else f", of changes told by {self._told_by()}"
         on = condition_text(self.condition)
+        where = "" if self.predicate is None else f", where {self.predicate.text}"
+        if self.predicate is not None and isinstance(self.condition, Theta):
+            on, where = self.predicate.text, ""  # it is all of what pairs must fulfil
+        where += "" if self.changes is None else f", of changes told by {self._told_by()}"
+        lost = ["this is no inner join: losses end the query, unless it recovers from the store"]
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines(self.instances)),
+            *(f"    {line}" for line in lost if self.watched and choice.copying is not None),
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in PAIR),
             *self._cap_line(),
             *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
