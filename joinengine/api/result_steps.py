@@ -14,10 +14,10 @@ from joinengine.model.arguments import check_text
 from joinengine.model.columns import refuse_doubles, require_column
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import CHANGE
-from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources.transforms import Step
 from joinengine.spark.session import session
+from joinengine.spark.sources.own_streams import column_step, names_of
 
 #: (method, its arguments), as a user wrote them.
 Written = tuple[str, tuple[Any, ...]]
@@ -70,28 +70,21 @@ class ResultSteps:
 
     def with_column(self, name: str, expression: str) -> Finish:
         """The steps, and a column, which replaces the one of its name."""
-        if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
-            raise InvalidRequest("withColumn: the name of the column is empty; give one")
-        check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
+        there = self._there
+        step = column_step(name, expression, there, session.zone())
         if self.is_changelog and name.lower() == CHANGE:
             raise InvalidRequest(
                 f"withColumn: {CHANGE} says how many of a row come or go; give another name"
             )
-        exact, there = session.case_sensitive(), self._there
-        same = [n for n in there.names if n.lower() == name.lower()]
-        column = name if exact or not same else same[0]
-        step = compile_column(column, expression, there, session.zone(), exact=exact)
-        if not self.is_changelog or column in there.names:
+        if not self.is_changelog or step.name in there.names:
             return self._with(step)
-        return self._with(step, _plain([*there.names, column, CHANGE]))
+        return self._with(step, _plain([*there.names, step.name, CHANGE]))
 
     def select(self, columns: tuple[Any, ...]) -> Finish:
         """The steps, and the columns that are left: names, lists of them, or a mapping."""
-        given = columns[0] if len(columns) == 1 else columns
-        if len(columns) > 1 and not any(isinstance(c, Mapping) for c in columns):
-            given = [name for c in columns for name in ([c] if isinstance(c, str) else c)]
+        is_mapping = len(columns) == 1 and isinstance(columns[0], Mapping)
         exact, there = session.case_sensitive(), self._there
-        asked = named_columns(given)
+        asked = named_columns(columns[0] if is_mapping else names_of(columns))
         fields = [require_column(there, column, "select", exact=exact) for column in asked.values()]
         pairs = [(name, field.name) for name, field in zip(asked, fields, strict=True)]
         pairs += [(CHANGE, CHANGE)] if self.is_changelog else []

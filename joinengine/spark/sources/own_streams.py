@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
+from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.habits import STREAM, not_there
@@ -165,16 +166,11 @@ class OwnStream(ABC):
         such as "cast(amount as double)". It is computed as rows are read. Raises InvalidRequest for
         anything else.
         """
-        if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
-            raise InvalidRequest("withColumn: the name of the column is empty; give one")
-        check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
         return self._computing(name, expression, session.zone())
 
     def _computing(self, name: str, expression: str, zone: str) -> Self:
-        reading, exact = self.reading, session.case_sensitive()
-        same = [n for n in reading.named.names if n.lower() == name.lower()]
-        there = name if exact or not same else same[0]
-        step = compile_column(there, expression, reading.named, zone, exact=exact)
+        reading = self.reading
+        step = column_step(name, expression, reading.named, zone)
         shown = named(reading.schema, [step])
         new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
         selected = None if self.selected is None else tuple(shown.names)
@@ -208,6 +204,17 @@ class OwnStream(ABC):
         narrow = pa.schema(chosen(self.reading.schema, names))
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
         return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
+
+
+def column_step(name: str, expression: str, there: pa.Schema, zone: str) -> Computed:
+    """The step of `withColumn` over the columns that are there; it may replace one of them."""
+    if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
+        raise InvalidRequest("withColumn: the name of the column is empty; give one")
+    check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
+    exact = session.case_sensitive()
+    same = [n for n in there.names if n.lower() == name.lower()]
+    column = name if exact or not same else same[0]
+    return compile_column(column, expression, there, zone, exact=exact)
 
 
 def names_of(columns: tuple[str | list[str], ...]) -> list[str]:
