@@ -103,6 +103,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata  # noqa: PLC0415 # it is slow to load
+
+        return metadata.version(__name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     exported = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -351,6 +351,8 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
         ),
         (["run", "eq5", "--fail", "5"], "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2"),
         (["run", "nexmark-q8", "--window", "0 s"], "window: the windows of nexmark-q8 must be"),
+        (["run", "eq5", "--resize", "3:4", "--resize", "3:5"], "resize: batch 3 is named twice"),
+        (["run", "eq5", "--switch", "3:bi", "--switch", "3:hash"], "switch: batch 3 is named tw"),
         (["compare", "eq5", "--zipf", ","], "zipf: the list is empty; name at least one"),
         (["compare", "eq5", "--layouts", ""], "layouts: the list is empty; name at least one"),
         (

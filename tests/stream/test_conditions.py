@@ -193,7 +193,7 @@ REFUSED = {
     "band: column 'nothing' of the left side does not exist": {
         "on": band("nothing", "order_id", lower=0, upper=1)
     },
-    "layout mnrt places rows by key and does not support bands with an open end; use auto, dynamic": {
+    "layout mnrt places rows by key and does not support bands with an open end; use auto": {
         "on": band("id", "order_id", lower=0),
         "layout": "mnrt",
     },

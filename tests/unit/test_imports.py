@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import click
@@ -295,6 +296,7 @@ def test_each_command_is_served_under_its_name():
 
 def test_public_names_are_served():
     assert set(joinengine.__all__) == set(joinengine._HOMES)
+    assert joinengine.__version__ == metadata.version("joinengine")
     for name in joinengine.__all__:
         assert getattr(joinengine, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):

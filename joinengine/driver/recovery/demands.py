@@ -13,7 +13,7 @@ from joinengine.operators.base import Operator
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.wished import Relayout
 
-_HINT = "to read lost state again from a store, use --recovery store"
+_HINT = "to read lost state again from a store, use recovery=store"
 
 
 def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:

@@ -362,9 +362,9 @@ def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
 
 
 def _some(option: str, values: list[Any]) -> list[Any]:
-    """The values of a list. Refuses none, of which nothing would be compared."""
+    """The values of a list, each once. Refuses none, of which nothing would be compared."""
     if values:
-        return values
+        return list(dict.fromkeys(values))
     raise InvalidRequest(f"{option}: the list is empty; name at least one, or leave --{option} out")
 
 

@@ -306,10 +306,15 @@ def relayouts_of(
     switches: Sequence[str], sizes: Sequence[str], levels: Path | None = None
 ) -> tuple[tuple[int, LayoutChoice | None, int | None], ...]:
     """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: it stays as it was."""
-    named = _timed_words("switch", switches)
+    named, sized = _timed_words("switch", switches), _timed_words("resize", sizes)
+    for option, pairs in (("switch", named), ("resize", sized)):
+        batches = [batch for batch, _ in pairs]
+        twice = next((batch for batch in batches if batches.count(batch) > 1), None)
+        if twice is not None:
+            raise InvalidRequest(f"{option}: batch {twice} is named twice; name it once")
     return (
         *((batch, layout_of(name, levels), None) for batch, name in named),
-        *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
+        *((batch, None, _count("resize", n)) for batch, n in sized),
     )
 
 
