@@ -28,6 +28,7 @@ PAGES = (
     "tutorial",
     "state-size",
     "when-is-a-row-emitted",
+    "joins",
     "asof",
     "latest",
     "multiway",
