@@ -1,0 +1,160 @@
+"""Random chains of joins, of which most hold little, against DuckDB: nothing waits for ever.
+
+Most keys are NULL, so operators between others are often empty, and only the watermark moves. All
+sources end, or none does and time goes on far enough.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from joinengine import Stream, StreamJoin, equi, within
+from joinengine.sources.readings import Reading
+from tests.harness import LocalQuery
+
+TIME = pa.timestamp("us", "UTC")
+FAST, ALL = 60, 1500
+#: Join types after which each result has a time of the left side.
+TIMED = ("inner", "left", "left_semi", "left_anti")
+#: Those at the bottom: most bring results a batch after their cause.
+LATER = ("inner", "left", "left_semi", "left_semi", "left_anti")
+LONG_AFTER = 10**9
+
+
+def seeds():
+    chosen = os.environ.get("JOINENGINE_SEED")
+    if chosen is not None:
+        return [int(chosen)]
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(FAST, ALL)]
+    return [*range(FAST), *slow]
+
+
+def schema(n):
+    return pa.schema([(f"k{n}", pa.int64()), (f"v{n}", pa.int64()), (f"t{n}", TIME)])
+
+
+class Tree:
+    """A chain of joins over two to four streams, and the same as SQL over tables s0, s1, .."""
+
+    def __init__(self, seed):
+        rng = random.Random(seed)
+        n = rng.choice([2, 3, 4, 4])
+        self.n, self.rng = n, rng
+        streams = [
+            Stream(None, {"kind": "recorded", "path": f"s{i}"}, Reading(schema(i)))
+            for i in range(n)
+        ]
+        self.join, self.sql = streams[0], "select * from s0"
+        layout = rng.choice(["auto", "hash", "mnrt", "pkg", "dynamic"])
+        for i in range(1, n):
+            last = i == n - 1
+            how = rng.choice((*TIMED, "right", "full") if last else LATER if i == 1 else TIMED)
+            low = rng.choice([-100, 0, 0, 50])
+            high = low + rng.choice([0, 60, 400])
+            near = within("t0", f"t{i}", lower=f"{low} us", upper=f"{high} us", delay="600 us")
+            where = f"v{i} % 2 = 0" if rng.random() < 0.3 else None
+            self.join = StreamJoin(
+                *(self.join, streams[i]),
+                on=equi("k0", f"k{i}"),
+                within=near,
+                how=how,
+                right_where=where,
+                layout=layout,
+                instances=rng.randint(2, 3),
+            )
+            if not last and rng.random() < 0.2:
+                self.join = self.join.where("v0 % 3 > 0")
+            self.sql = self._sql(i, how, low, high, where)
+            if not last and self.join._finish is not None:
+                self.sql = f"select * from ({self.sql}) where v0 % 3 > 0"
+
+    def _sql(self, i, how, low, high, where):
+        right = f"(select * from s{i}{'' if where is None else f' where {where}'}) r"
+        on = f"k0 = k{i} and epoch_us(t{i}) - epoch_us(t0) between {low} and {high}"
+        kind = how.removeprefix("left_") if how in ("left_semi", "left_anti") else how
+        return f"select * from ({self.sql}) l {kind} join {right} on {on}"
+
+    def batches(self):
+        """Per batch and stream the rows: (key, value, time)."""
+        rng, found = self.rng, []
+        empty = {2} if self.n == 4 and rng.random() < 0.6 else set()
+        for batch in range(rng.randint(1, 5)):
+            both = []
+            for stream in range(self.n):
+                nulls = 1.0 if stream in empty else rng.choice([0.0, 0.5])
+                both.append(
+                    [
+                        (
+                            None if rng.random() < nulls else rng.randrange(4),
+                            rng.randrange(100),
+                            200 * batch + rng.randint(-150, 150),
+                        )
+                        for _ in range(rng.choice([0, 2, 9]))
+                    ]
+                )
+            found.append(both)
+        return found
+
+
+def table(n, rows):
+    columns = zip(*rows, strict=True) if rows else [[], [], []]
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, schema(n), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema(n))
+
+
+def results(tree, batches, folder, *, ends):
+    plan = tree.join
+    query = LocalQuery(folder, plan.query(), "hash", choices=plan._planned().choices)
+    places = [source.place for source in plan._flat()[1]]
+    numbers = {f"s{n}": n for n in range(tree.n)}
+    for number, both in enumerate(batches):
+        frame = [
+            (at, table(numbers[place], both[numbers[place]])) for at, place in enumerate(places)
+        ]
+        query.run(number, [frame])
+    if ends:
+        query.finish(len(batches), most=20)
+    else:
+        query.settle(len(batches), most=20)
+    assert not any(state.late_rows for state in query.runner.manifest.operators)
+    return query.output()
+
+
+def oracle(tree, batches, names):
+    with duckdb.connect() as db:
+        db.execute("set timezone = 'UTC'")
+        for n in range(tree.n):
+            db.register(f"s{n}", table(n, [row for both in batches for row in both[n]]))
+        shown = (f"epoch_us({c})" if c.startswith("t") else c for c in names)
+        return Counter(db.sql(f"select {', '.join(shown)} from ({tree.sql})").fetchall())
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_any_chain(seed, tmp_path):
+    tree = Tree(seed)
+    batches = tree.batches()
+    names = tree.join._results.schema.names
+    wanted = oracle(tree, batches, names)
+    told = f"JOINENGINE_SEED={seed} replays this\n{tree.join.explain()}"
+    assert results(tree, batches, tmp_path / "ends", ends=True) == wanted, told
+    # Later rows without keys, which are results of outer joins alone, pass the time of all others.
+    later = [*batches, [[(None, 1, LONG_AFTER)] for _ in range(tree.n)]]
+    times = [at for at, name in enumerate(names) if name.startswith("t")]
+    found = results(tree, later, tmp_path / "settles", ends=False)
+    early = {row: n for row, n in found.items() if LONG_AFTER not in {row[at] for at in times}}
+    assert early == dict(wanted), told
+
+
+def test_the_chains_find_something():
+    sizes = []
+    for seed in range(FAST):
+        tree = Tree(seed)
+        batches = tree.batches()
+        sizes.append(oracle(tree, batches, tree.join._results.schema.names).total())
+    assert sum(size > 0 for size in sizes) > FAST * 0.4
