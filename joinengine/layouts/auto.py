@@ -140,7 +140,7 @@ class Auto(Dividing):
         """By the rule of its kind."""
         if isinstance(layout, KeyBased):
             return super().resized(layout, instances)
-        return keyless.choice_of(layout).resized(layout, instances)
+        return keyless.resized(layout, instances)
 
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:

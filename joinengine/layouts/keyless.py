@@ -65,6 +65,14 @@ def choice_of(layout: Layout) -> LayoutChoice:
     return Dynamic() if isinstance(layout, Grid) else Bi()
 
 
+def resized(layout: Layout, instances: int) -> Layout:
+    """By the rule of its kind; a single instance is no biclique."""
+    choice = choice_of(layout)
+    if instances < choice.least_instances(instances):
+        return Dynamic().start(instances)
+    return choice.resized(layout, instances)
+
+
 def restore(state: dict[str, Any]) -> Layout:
     """A layout from the manifest."""
     return (Dynamic() if "cells" in state else Bi()).restore(state)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from joinengine.driver.layout_fit import Naming, fitted
+from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS, Auto
 from joinengine.layouts.auto import Unasked
 from joinengine.layouts.biclique import Biclique, sized
@@ -13,7 +16,9 @@ from joinengine.layouts.matrix import Grid
 from joinengine.model.conditions import equi, theta
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
-from tests.harness import two_way
+from joinengine.state.wished import Relayout
+from tests.harness import LocalQuery, two_way
+from tests.laws.cases import skewed_batches
 from tests.laws.intervals import counted, traffic
 
 
@@ -40,6 +45,25 @@ def test_a_join_without_keys_makes_it_keyless():
         assert fitted(choice, any_pair, 1, Naming()).keyless
         assert type(fitted(choice, any_pair, 1, Naming())) is type(choice)
     assert isinstance(by_keys.condition, type(equi("a", "b")))
+
+
+@pytest.mark.parametrize("sizes", [(6, 1, 5), (8, 1, 2), (2, 1), (1, 6, 3)])
+def test_a_join_without_keys_runs_on_any_number_of_instances(sizes, tmp_path):
+    """Six instances are a biclique; of one there is none."""
+    first, *later = sizes
+    near = theta("left.lv % 5 = right.rv % 5")
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, first, on=near),
+        "auto",
+        settings=Settings(schedule={n: [Relayout(instances=m)] for n, m in enumerate(later, 1)}),
+    )
+    batches = skewed_batches(len(sizes) + 1)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+    assert sizes[-1] / 2 < query.layout.instances <= sizes[-1], "a matrix has powers of two"
+    lefts, rights = (Counter(row[1] % 5 for both in batches for row in both[n]) for n in (0, 1))
+    assert query.output().total() == sum(n * rights[rest] for rest, n in lefts.items())
 
 
 def test_candidates_are_filled_by_what_instances_work():
