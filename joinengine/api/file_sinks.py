@@ -49,7 +49,7 @@ def parquet_sink(
     if join.transform is None:
         columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
     shared, overwrite = (given.value_of(options, name) for name in ("shared", "overwrite"))
-    owned = Output(folder, Wanted(shared, overwrite, columns))
+    owned = Output(folder, Wanted(shared, overwrite, columns, join.transform is not None))
     codec = given.value_of(options, "compression")
     if join.transform is not None:
         return _transformed(join, options, output, join.transform, partitions), owned
@@ -65,7 +65,7 @@ def parquet_sink(
     merge = merges(join.spark, name)
     return (
         lambda checkpoint, query: CompactingSink(
-            output, query, settings.fsync, cutting, merge, every
+            output, query, settings.fsync, cutting, merge, every, marked=True
         )
     ), owned
 
@@ -113,4 +113,19 @@ def check_untransformed(join: ResolvedJoin, kind: str) -> None:
         raise InvalidRequest(
             f"{kind} is not valid with transform, whose results Spark computes; leave out "
             "transform, or use foreachBatch"
+        )
+
+
+def check_same_columns(join: ResolvedJoin, kind: str) -> None:
+    """Refuse results with more columns than before where readers would mistake one for another."""
+    if kind != "csv" or join.before is None:
+        return
+    last = join.before.operators[-1]
+    leaving = last.output_schema if last.finish is None else last.finish.schema(last.output_schema)
+    if leaving.names != join.schema.names:
+        before, now = (", ".join(schema.names) for schema in (leaving, join.schema))
+        raise InvalidRequest(
+            "schema_changes: readers take the columns of CSV by their places, and the results have "
+            f"had {before} so far, and would have {now}; "
+            "keep them with select=, or start with a new checkpointLocation and another folder"
         )

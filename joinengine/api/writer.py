@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
-from joinengine.api.file_sinks import dropping, parquet_sink, reader_sink
+from joinengine.api.file_sinks import check_same_columns, dropping, parquet_sink, reader_sink
 from joinengine.api.kafka_sink import kafka_sink
 from joinengine.api.lake_sinks import table_sink
 from joinengine.api.option_table import FORMATS, OPTIONS
@@ -353,6 +353,7 @@ class JoinWriter:
             shape = (given.value_of(options, name) for name in ("numRows", "truncate"))
             write = formats.console_writer(*shape)
         else:
+            check_same_columns(join, kind)
             passed = given.for_spark(options)
             write = formats.format_writer(join.spark, kind, passed, self.partitions)
             output = formats.output_of(passed)

@@ -41,6 +41,8 @@ class Delivery:
 
         If results are held back until there are those of several batches, `whole` shows them now.
         """
+        if last.results or self.is_holding:
+            self.sink.check_place()
         if last.held is None:
             self.sink.deliver(last.batch, last.results, generation)
             self.held = ()

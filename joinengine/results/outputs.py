@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
-from joinengine.results.sinks import STAGING
+from joinengine.results.sinks import STAGING, marker_of
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
@@ -35,12 +35,14 @@ class Wanted:
     """What a query asks of its output folder.
 
     `shared`: results of other queries may be there. `overwrite`: if the checkpoint is new, they are
-    removed. `partition_by`: the columns of the Hive folders, outermost first.
+    removed. `partition_by`: the columns of the Hive folders, outermost first. `takes_waiting`: the
+    folder gets files of results that another sink has left waiting in the checkpoint.
     """
 
     shared: bool = False
     overwrite: bool = False
     partition_by: tuple[str, ...] = ()
+    takes_waiting: bool = False
 
 
 def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
@@ -52,9 +54,10 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
     Cost: the names in the folder; in a store a request for a thousand of them.
     """
     overwrite = wanted.overwrite and _is_new(checkpoint)
-    if not output.exists(_marker(query)):
+    if not output.exists(marker_of(query)):
         if not _is_new(checkpoint):
             _check_note(checkpoint, output)
+            _check_sink(checkpoint, output, wanted)
         _check_others(output, shared=wanted.shared, overwrite=overwrite)
         if overwrite:
             return
@@ -66,7 +69,7 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
 def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
     """Make `output` the folder of the query with this checkpoint. Raises as `check`."""
     check(checkpoint, output, query, wanted)
-    if not output.exists(_marker(query)):
+    if not output.exists(marker_of(query)):
         if wanted.overwrite and _is_new(checkpoint):
             _remove_others(output)
         output.at(STAGING).make()
@@ -75,7 +78,7 @@ def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) ->
             "checkpoint": checkpoint.location,
             "partitionBy": wanted.partition_by,
         }
-        output.create(_marker(query), json.dumps(about).encode())
+        output.create(marker_of(query), json.dumps(about).encode())
     if _noted(checkpoint) != output.folder:
         checkpoint.storage.put(NOTE, json.dumps({"folder": output.folder}).encode())
 
@@ -161,6 +164,20 @@ def _check_note(checkpoint: Checkpoint, output: Storage) -> None:
     )
 
 
+def _check_sink(checkpoint: Checkpoint, output: Storage, wanted: Wanted) -> None:
+    """Refuse to go on with a checkpoint whose last results another sink has, or waits for."""
+    newest = manifests.newest(checkpoint.manifests)
+    if newest is None or not newest.results:
+        return
+    waiting = all(checkpoint.results.exists(file.name) for file in newest.results)
+    if not (wanted.takes_waiting and waiting):
+        raise CheckpointMismatch(
+            f"path: checkpoint {checkpoint.location} made the results of its last batch for "
+            f"another sink, so {output.folder} would lack them; go on with that sink, or start "
+            "with a new checkpointLocation"
+        )
+
+
 def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
     if SPARKS_LOG in output.names():
         raise InvalidRequest(
@@ -197,7 +214,7 @@ def _remove_others(output: Storage) -> None:
             output.delete(name)
     for query in owners:
         output.delete_folder(f"{STAGING}/{query}")
-        output.delete(_marker(query))
+        output.delete(marker_of(query))
 
 
 def _results(output: Storage) -> Iterator[tuple[str, str | None]]:
@@ -239,7 +256,3 @@ def _noted(checkpoint: Checkpoint) -> str | None:
             f"{checkpoint.storage.folder}/{NOTE}, which names the output folder, is truncated or "
             "was altered; restore it from a copy"
         ) from None
-
-
-def _marker(query: str) -> str:
-    return f"{STAGING}/{query}.json"

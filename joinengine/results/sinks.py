@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from typing_extensions import override
@@ -58,6 +58,9 @@ class Sink(ABC):
     @abstractmethod
     def staging(self) -> Storage | None:
         """Where results wait until they are delivered; None: they do not wait."""
+
+    def check_place(self) -> None:
+        """Raise DamagedState if the place of the results is no longer the query's."""
 
     def begin(self, batch: int, generation: int) -> None:
         """Refuse to go on behind `batch`, the last of the checkpoint, if later ones are delivered.
@@ -186,13 +189,20 @@ SinkFactory = Callable[[Checkpoint, str], Sink]
 class ParquetSink(Sink):
     """A folder of Parquet files; exactly-once by renaming staged files after the commit.
 
-    `query` keeps the staging and the files of several queries into one folder apart.
+    `query` keeps the staging and the files of several queries into one folder apart. `marked`: a
+    marker says that the folder is the query's; none of its results go there once that is gone.
     """
 
     storage: Storage
     query: str
     fsync: bool = False
     cutting: Cutting = PLAIN
+    marked: bool = field(default=False, kw_only=True)
+
+    @override
+    def check_place(self) -> None:
+        if self.marked:
+            check_marker(self.storage, self.query)
 
     @property
     @override
@@ -255,6 +265,22 @@ class SideOutput:
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove staged files of attempts that were killed or lost."""
         remove_unnamed(self.staging, [stored.name for stored in files], makers)
+
+
+def marker_of(query: str) -> str:
+    """The file in an output folder that says that the query has results there."""
+    return f"{STAGING}/{query}.json"
+
+
+def check_marker(output: Storage, query: str) -> None:
+    """Refuse a folder that was deleted or emptied, or that another query has made its own."""
+    if not output.exists(marker_of(query)):
+        raise DamagedState(
+            f"{output.folder} no longer has the marker of this query: the folder was deleted or "
+            "emptied, or a start with overwrite has made it another query's. No result has gone "
+            "there since; restore the folder from a copy, or start with a new checkpointLocation "
+            "and another folder"
+        )
 
 
 def show(output: Storage, staged: str, visible: str, batch: int) -> None:

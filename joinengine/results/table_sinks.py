@@ -159,9 +159,9 @@ class TableSink(TokenSink):
         for stored in (file for _, files in batches for file in files):
             if self.cutting.partition_by or not before.exists(stored.name):
                 raise CheckpointMismatch(
-                    f"checkpoint {self.checkpoint.location} holds results of its last batch for "
-                    f"the sink that it had before, and {self.to.name} cannot take them; go on with "
-                    "that sink, or start with a new checkpointLocation"
+                    f"checkpoint {self.checkpoint.location} made the results of its last batch for "
+                    f"another sink, so {self.to.name} would lack them; go on with that sink, or "
+                    "start with a new checkpointLocation"
                 )
             self.staging.make()
             self.staging.put(stored.name, verify(before, stored, "result file"))

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import CheckpointMismatch, InvalidRequest, StreamJoin, equi, parquet_stream
+from joinengine import (
+    CheckpointMismatch,
+    DamagedState,
+    InvalidRequest,
+    StreamJoin,
+    equi,
+    parquet_stream,
+)
 from joinengine.driver.batch import BatchRunner
 from tests.stream.cases import pairs, streams
 from tests.stream.conftest import in_utc, oracle, same
@@ -197,6 +205,40 @@ def test_a_start_that_is_refused_changes_nothing(spark, folders, tmp_path):
     run(writer_of(other, compactEvery=9), out)
     assert visible(out)
     refused(writer_of(first), "another query")
+
+
+@pytest.mark.parametrize("why", ["overwritten", "deleted"])
+def test_a_folder_that_is_taken_away_ends_its_query(spark, writer, folders, tmp_path, why):
+    """Another query's results, or a new folder, would get its next ones without a word."""
+    out = tmp_path / "out"
+    sides = [parquet_stream(spark, one, settle="0 s") for one in (folders.orders, folders.items)]
+    joined = StreamJoin(*sides, on=equi("id", "order_id"), instances=2)
+    live = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / "live")
+    query = live.trigger(processingTime="20 milliseconds").start(str(out))
+    query.processAllAvailable()
+    assert visible(out)
+    if why == "deleted":
+        shutil.rmtree(out)
+    else:
+        run(writer("second", overwrite=True), out)
+    there = visible(out)
+    folders.add()
+    with pytest.raises(DamagedState, match=r"/out no longer has the marker of this query"):
+        query.awaitTermination(60)
+    assert visible(out) == there
+    with pytest.raises(CheckpointMismatch, match="no longer holds the results of checkpoint"):
+        live.start(str(out))
+
+
+def test_a_checkpoint_of_another_sink_leaves_the_folder_alone(writer, folders, tmp_path):
+    run(writer().format("json"), tmp_path / "json")
+    folders.add()
+    with pytest.raises(CheckpointMismatch, match="made the results of its last batch for another"):
+        writer().start(str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    run(writer().format("json"), tmp_path / "json")
+    run(writer("second"), tmp_path / "out")
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
 
 
 def visible(out):

@@ -234,6 +234,20 @@ def test_columns_come_to_a_stream_with_computed_ones(spark, inputs):
     assert sorted(found, key=str) == [("b", None, 4, 20), ("b", None, 4, 21), (None, "m3", 6, 30)]
 
 
+def test_columns_that_come_do_not_shift_those_of_csv(spark, inputs):
+    """Spark's readers take one header for all files."""
+
+    def writer(**given):
+        join = joined(spark, inputs, schema_changes="add", **given)
+        kept = join.writeStream.format("csv").option("checkpointLocation", inputs / "csv-state")
+        return kept.option("header", True).trigger(availableNow=True)
+
+    writer().start(str(inputs / "csv")).awaitTermination()
+    put(inputs / "left", "1.parquet", id=[3], name=["c"], more=["m3"])
+    with pytest.raises(InvalidRequest, match=r"places, and the results have had id, name, .* more"):
+        writer().start(str(inputs / "csv"))
+
+
 def test_the_type_of_a_key_does_not_change(spark, inputs):
     put(inputs / "left", "0.parquet", id=pa.array([1], pa.int32()), name=["a"])
     run(joined(spark, inputs, schema_changes="add"), inputs)

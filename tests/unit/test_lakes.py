@@ -376,7 +376,7 @@ def test_results_of_the_sink_before_are_taken_over_once(lake):
     assert lake.rows() == rows_of(table_of(range(10)))
     other = type(lake)(lake.root / "other")
     sink, generation = other.sink()
-    with pytest.raises(CheckpointMismatch, match="for the sink that it had before"):
+    with pytest.raises(CheckpointMismatch, match="made the results of its last batch"):
         sink.deliver(0, files, generation)
 
 

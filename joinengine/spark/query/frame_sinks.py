@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from joinengine.results import showings
 from joinengine.results.showings import Showing
-from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, check_staged, show
+from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, check_marker, check_staged, show
 from joinengine.results.staging import CODEC, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.spark.session import session
@@ -43,6 +43,10 @@ class TransformedParquetSink(Sink):
     transform: Transform
     codec: str = CODEC
     partition_by: tuple[str, ...] = ()
+
+    @override
+    def check_place(self) -> None:
+        check_marker(self.storage, self.query)
 
     @property
     @override
