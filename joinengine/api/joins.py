@@ -292,13 +292,13 @@ class StreamJoin(StreamQuery):
 
     def _check_covers(self, columns: Sequence[str]) -> None:
         """Refuse a later join's window if it cannot bound the age of this join's rows."""
-        columns = self._results.origins(columns)
+        text, columns = ", ".join(columns), self._results.origins(columns)
         if isinstance(self._condition, AsOf):
-            self._check_covers_as_of(self._condition, columns)
+            self._check_covers_as_of(self._condition, columns, text)
             return
         if self._window is None:
             raise InvalidRequest(
-                f"within: {', '.join(columns)} comes from a full-history join, whose rows may have "
+                f"within: {text} comes from a full-history join, whose rows may have "
                 f"any age. Give that join a window, or leave within out"
             )
         if output_lag_us(self._output, self._window, (), columns) is None:
@@ -306,27 +306,34 @@ class StreamJoin(StreamQuery):
             if endless is not None:
                 kept, other = endless.name.lower(), endless.other.name.lower()
                 raise InvalidRequest(
-                    f"within: {', '.join(columns)} may have any age, because the interval of the "
-                    f"previous join is open and keeps all of its {kept} side. Name the event time "
-                    f"of its {other} side: {', '.join(self._window.times[endless.other])}"
+                    f"within: {text} may have any age, because the interval of the previous join "
+                    f"is open and keeps all of its {kept} side. Name the event time of its "
+                    f"{other} side: {self._leaving(endless.other, self._window)}"
                 )
-            left, right = (", ".join(times) for times in self._window.times)
+            left, right = (self._leaving(side, self._window) for side in PAIR)
             raise InvalidRequest(
-                f"within: ({', '.join(columns)}) is not the event time of joined rows; name all "
+                f"within: ({text}) is not the event time of joined rows; name all "
                 f"time columns of one side of that join, ({left}) or ({right}), or of both"
             )
 
-    def _check_covers_as_of(self, on: AsOf, columns: Sequence[str]) -> None:
+    def _leaving(self, side: Side, window: Timed) -> str:
+        """What the event time of a side is called in the rows that leave, where it is there."""
+        names = {(c.side, c.column): c.name for c in self._output}
+        left = {self._results.handed_on([n])[0]: n for n in self._results.plain_names}
+        made = ((time, names.get((side, time), time)) for time in window.times[side])
+        return ", ".join(left.get(name, time) for time, name in made)
+
+    def _check_covers_as_of(self, on: AsOf, columns: Sequence[str], text: str) -> None:
         (time,), _ = on.times
         shown = tuple(c.name for c in self._output if (c.side, c.column) == (Side.LEFT, time))
         if columns != shown:
             raise InvalidRequest(
-                f"within: ({', '.join(columns)}) is not the event time of as-of joined rows, which "
-                f"is that of their left rows: {time}"
+                f"within: ({text}) is not the event time of as-of joined rows, which is that of "
+                f"their left rows: {self._leaving(Side.LEFT, on)}"
             )
         if on.reach_us is None:
             raise InvalidRequest(
-                f"within: {time} may have any age, because an asof that looks {on.direction} "
+                f"within: {text} may have any age, because an asof that looks {on.direction} "
                 f"without tolerance waits for any time; give asof(.., tolerance=..)"
             )
 

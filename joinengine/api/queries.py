@@ -81,6 +81,7 @@ class StreamQuery:
         last, choice = query.operators[-1], self._choice
         account = last.account()
         parts = [str(account[part]) for part in ("how", "on", "within") if account.get(part)]
+        parts += [] if self._finish is None else self._finish.lines
         return printed_lines(
             f"<{type(self).__name__} of {' and '.join(query.sources)}: {', '.join(parts)}; "
             f"layout {choice.label} on {last.instances} instances>"

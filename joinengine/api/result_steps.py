@@ -62,6 +62,11 @@ class ResultSteps:
         """As `origins`, without those that are computed."""
         return columns if self.finish is None else self.finish.origins(columns)
 
+    @property
+    def plain_names(self) -> list[str]:
+        """The columns that leave as the operator makes them, perhaps under other names."""
+        return [name for name in self.schema.names if self.handed_on([name])]
+
     def where(self, predicate: str) -> Finish:
         """The steps, and a filter."""
         check_text(predicate, "where", "'a > 3'")
@@ -88,6 +93,8 @@ class ResultSteps:
         fields = [require_column(there, column, "select", exact=exact) for column in asked.values()]
         pairs = [(name, field.name) for name, field in zip(asked, fields, strict=True)]
         pairs += [(CHANGE, CHANGE)] if self.is_changelog else []
+        if "" in asked:
+            raise InvalidRequest("select: the name of a column is empty; give one")
         refuse_doubles([name for name, _ in pairs], "select")
         return self._with(Selected(tuple(pairs)))
 

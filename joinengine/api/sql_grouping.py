@@ -89,7 +89,8 @@ class Groups:
             there = {**{("", name): column for name, column in shown.items()}, **there}
             with self.reader.text.at(having.this):
                 made = made.where(self._result(having.this, there, columns))
-        return selected(made, shown)
+        with self.reader.text.at(self.select):
+            return selected(made, shown)
 
     def _aggregates(
         self, schema: pa.Schema, names: Mapping[Key, str], columns: Mapping[str, str]
@@ -154,7 +155,11 @@ class Groups:
                     known.append(self._text(part))
             elif isinstance(part, exp.Column):
                 key = self.reader.keys[id(part)][0]
-                if key[0] and key not in self.keys:
+                named = {name.lower(): name for name in self.reader.results}
+                alias = named.get(part.name.lower()) if len(part.parts) == 1 else None
+                if key[0] and key not in self.keys and alias is not None:
+                    self.reader.keys[id(part)] = ("", alias), 1
+                elif key[0] and key not in self.keys:
                     raise self.reader.text.refusal(
                         part,
                         f"{part.name} is neither in GROUP BY nor an aggregate; add it to GROUP BY",

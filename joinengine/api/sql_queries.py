@@ -156,6 +156,11 @@ class Statement:
         for key in needed:
             if key not in shown.values():
                 shown[name_beside(shown, key[1])] = key
+        if not shown:  # constants alone
+            leaf = tree.visible[0]
+            column = next(iter(leaf.columns.values()))
+            reader.inputs.use(leaf.stream, column)
+            shown[column] = leaf.alias, column
         joined = self._node(tree, shown).source
         assert isinstance(joined, StreamJoin)
         if not later and not tree.after:
@@ -168,7 +173,8 @@ class Statement:
             for name, _, _ in items
         }
         nodes = {name: node for name, node, _ in items}
-        return selected(*with_columns(reader, joined, texts, nodes))
+        with reader.text.at(self.select):
+            return selected(*with_columns(reader, joined, texts, nodes))
 
     def _node(self, tree: Tree, shown: Mapping[str, Key] | None = None) -> Node:
         """The operator of a part of FROM. `shown`: its columns; None: all of both sides."""

@@ -172,15 +172,19 @@ class SqlText:
 
         Raises InvalidRequest for a part inside one that is not served.
         """
-        if _SPAN not in node.meta:
+        if not self.is_placed(node):
             around = node.parent or node
             raise self.refusal(around, f"{around.key.upper()} is not supported here; leave it out")
+        if _SPAN not in node.meta:  # the first operands of more than one operator
+            return self.place(node.this)[0], self.place(node.expression)[1]
         first, last = node.meta[_SPAN]
         return int(first), int(last)
 
     def is_placed(self, node: Any) -> bool:
-        """Whether a part has a place of its own."""
-        return _SPAN in node.meta
+        """Whether the place of a part is known."""
+        if _SPAN in node.meta or not isinstance(node, exp.Binary):
+            return _SPAN in node.meta
+        return self.is_placed(node.this) and self.is_placed(node.expression)
 
     def _start(self, node: Any) -> int:
         if _SPAN in node.meta:

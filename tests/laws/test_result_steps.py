@@ -177,6 +177,7 @@ REFUSED = {
     "withColumn: the name of the column is empty": lambda join: join.withColumn("", "lv"),
     "select: column 'lv' does not exist": lambda join: join.select("lk").select("lv"),
     "select: no column is named": lambda join: join.select(),
+    "select: the name of a column is empty": lambda join: join.select({"": "lk"}),
     "ambiguous column names: select has k twice": lambda join: join.select({"k": "lk", "K": "lv"}),
     "transform: where cannot follow it": lambda join: join.transform(lambda f: f).where("lk = 1"),
     "within: s is computed of results": lambda join: StreamAggregate(
@@ -189,6 +190,21 @@ REFUSED = {
         join.withColumn("window_end", "lt"), aggregates={"n": "count(*)"}, instances=3
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        (None, "within: a comes from a full-history join"),
+        (within("lt", "rt", lower="-1 s", delay="1 s"), "a may have any age, .* side: t"),
+    ],
+)
+def test_event_time_is_told_by_the_names_that_it_has(window, message):
+    join = StreamJoin(*SOURCES, on=equi("lk", "rk"), within=window, instances=2)
+    named = join.select({"k": "lk", "a": "lt", "t": "rt"})
+    given = {"aggregates": {"n": "count(*)"}, "window": windows("a", "1 s"), "instances": 2}
+    with pytest.raises(InvalidRequest, match=message):
+        StreamAggregate(named, **given)
 
 
 @pytest.mark.parametrize("message", REFUSED)
@@ -211,5 +227,6 @@ def test_steps_are_in_the_plan_and_in_the_account():
     join = stepped(join_of("hash"))
     assert "  then  where mixed > 3\n  then  select lv as v, lt as time" in join.explain()
     assert join.schema.names == ["v", "time", "k", "mixed"]
+    assert "lk = rk, -0.0002 s <= rt - lt <= 0.0003 s, where coalesce(rv, lv) % 3" in repr(join)
     assert join_of("hash").explain() in join.explain()
     assert pa.types.is_int64(join._results.schema.field("mixed").type)

@@ -360,7 +360,6 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
             "--report: run.json is the file of --json, too",
         ),
         (["layouts", "--json", "/proc/none/a.json"], "/proc/none/a.json cannot be written: "),
-        (["layouts", "mnrt:imbalance=0.1"], "has settings, which are listed here and not set"),
         (["new", "/proc/none/mine"], "/proc/none/mine cannot be written: "),
         (["run", "eq5", "--zipf", "-1"], "zipf: expected an exponent of 0 or more, found -1.0"),
         (

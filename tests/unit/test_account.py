@@ -96,7 +96,7 @@ def test_another_query_is_told_in_words(checkpoint):
 
 
 def test_steps_behind_an_operator_are_in_the_account(checkpoint):
-    """What an earlier version did not note may be anything."""
+    """An earlier version had Spark compute what came then, or called a selection otherwise."""
     query = two_way(None, 3)
     (join,) = query.operators
     named = Selected((("k", "lk"), ("lv", "lv")))
@@ -104,9 +104,15 @@ def test_steps_behind_an_operator_are_in_the_account(checkpoint):
     old = account_of(query)
     without = old | {"joins": [{k: v for k, v in old["joins"][0].items() if k != "steps"}]}
     first = claim(checkpoint, without)
-    assert claim(checkpoint, asked) == first
-    write_account(checkpoint, read_account(checkpoint) | {"query": old})
+    assert claim(checkpoint, old) == first
     told = "its steps of operator 0 is none, and this query has select lk as k, lv; use"
+    with pytest.raises(CheckpointMismatch, match=told):
+        claim(checkpoint, asked)
+    selected = without["joins"][0] | {"select": ["lk as k", "lv as lv"]}
+    write_account(checkpoint, read_account(checkpoint) | {"query": without | {"joins": [selected]}})
+    one = {k: v for k, v in asked["joins"][0].items() if k != "select"}  # as aggregates have it
+    assert claim(checkpoint, asked | {"joins": [one]}) == first
+    write_account(checkpoint, read_account(checkpoint) | {"query": old})
     with pytest.raises(CheckpointMismatch, match=told):
         claim(checkpoint, asked)
 

@@ -53,12 +53,29 @@ def test_using_shows_one_column():
         ("select id, f.x + w.y as more from f join w on f.k = w.k", ["id", "more"]),
         (f"select coalesce(w.y, 0) as more, id from f left join w on {NEAR}", ["more", "id"]),
         ("select f.x + w.y as x, x as y from f join w on f.k = w.k", ["x", "y"]),
+        ("select 5 as five from f join w on f.k = w.k", ["five"]),
     ],
 )
 def test_what_no_side_has_alone_is_computed_of_the_results(text, names):
     found = sql(text, S, delay=LATE, instances=4)
     assert found.schema.names == names
     assert "  then  with " in found.explain()
+
+
+@pytest.mark.parametrize(
+    ("items", "group", "having", "steps"),
+    [
+        ("s, sum(x) as x", "s", "x > 5", ["where x > 5"]),
+        ("s as k, sum(x) as x", "s", "k > 'a' and sum(x) < 9", ["where `s` > 'a' and `x` < 9"]),
+        ("k * 2 + 1 as n, sum(x) as t", "k*2", "t > 1", ["with n = `key` + 1", "where t > 1"]),
+        ("k + 1 + j as n, sum(x) as t", "K  + 1, j", "t > 1", ["with n = `key` + `j`"]),
+        ("(k+1) * 3 as n, count(*) as m", "k + 1", "k + 1 > m", ["with n = (`key`) * 3"]),
+    ],
+)
+def test_groups_inside_expressions(items, group, having, steps):
+    text = f"select {items} from f group by {group}, tumble(ts, interval 1 hour) having {having}"
+    plan = sql(text, S, delay=LATE, instances=4).explain()
+    assert [line for line in steps if f"  then  {line}" not in plan] == []
 
 
 def test_a_keyword_behind_a_dropped_alias_stands_in_backticks():

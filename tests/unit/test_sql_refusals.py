@@ -77,6 +77,9 @@ REFUSED = {
     "select a.k from (select k, count(*) as n from f group by k) a join w on a.k = w.k": "GROUP",
     "select a.k from (select k + 1 from f) a join w on a.k = w.k": "an expression needs a name",
     "select id, x as id from f join w on f.k = w.k": "two columns are called 'id'",
+    "select f.x + w.y as a, wid as A from f join w on f.k = w.k": "column 8: ambiguous column",
+    "select k * 2 as n, sum(x) as t from f group by k, j + 1, tumble(ts, interval 1 hour) having "
+    "j > 3": "j is neither in GROUP BY nor an aggregate",
     "select * from f join w on f.k = w.k": "two columns are called",
     "select * except (k) from f join w on f.k = w.k": "* takes no EXCEPT",
     "select w.k from f left join w using (k)": "USING has made one column of 'k'",

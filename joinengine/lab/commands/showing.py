@@ -122,11 +122,6 @@ def list_layouts(name: str | None, json_path: Path | None) -> None:
     The source of a setting is a paper, by the names of docs/layouts.md, or `ours`.
     """
     if name is not None:
-        if ":" in name:
-            raise InvalidRequest(
-                f"layouts: {name!r} has settings, which are listed here and not set; give the name "
-                "alone"
-            )
         _print_layout(choose(name), json_path)
         return
     rows = [
