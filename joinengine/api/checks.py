@@ -96,6 +96,8 @@ def kept(keep: Any, window: Any, inputs: Sequence[Any]) -> Within:
     if window is not None:
         raise InvalidRequest("keep: within says how long rows are kept; give one of the two")
     left, right = keep if isinstance(keep, tuple) and len(keep) == len(PAIR) else (keep, keep)
+    if left is None and right is None:
+        raise InvalidRequest("keep: both sides would be kept forever; leave it out")
     times = list[str]()
     for side, source in zip(PAIR, inputs, strict=True):
         watermarks = [*delays_of(source)]

@@ -223,6 +223,11 @@ def check_cap(most: int | None, on: Condition, how: JoinType) -> int | None:
         return None
     if check_count(most, "max_pairs_per_key") < 1:
         raise InvalidRequest(f"max_pairs_per_key: expected at least 1, found {most}")
+    if isinstance(on, AsOf):
+        raise InvalidRequest(
+            "max_pairs_per_key: an as-of join, or one with latest, makes one result of each left "
+            "row; leave it out"
+        )
     if not isinstance(on, Equi):
         raise InvalidRequest(
             "max_pairs_per_key: expected a join on equal columns alone, because in a band or theta "

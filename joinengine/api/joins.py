@@ -127,6 +127,7 @@ class StreamJoin(StreamQuery):
         if self._latest is not None:
             self._condition = self._latest.meaning(self._condition)
             self._choice.check(self._condition, self._instances)
+            self._check_read_first()
         self._choice = self._choice.serving(self._condition)
         self._distance = check_condition(self._condition, self._schemas)
         self._predicate = check_predicate(self._condition, where, plain, zone, exact=exact)
@@ -135,6 +136,10 @@ class StreamJoin(StreamQuery):
             for side, text in zip(PAIR, (left_where, right_where), strict=True)
         )
         self._deleted = None if self._latest is None else self._latest.gone(zone, exact=exact)
+        if keep is not None and isinstance(self._condition, AsOf):
+            raise InvalidRequest(
+                "keep: an as-of join, or one with latest, keeps what may be nearest; leave it out"
+            )
         if keep is not None:
             within = checks.kept(keep, within, self._sides)
         checks.check_kind(within)
@@ -145,6 +150,17 @@ class StreamJoin(StreamQuery):
         if self._told is not None:
             change_checks.check_changes(self._condition, self._how, self._max_pairs)
         self._output = self._shown(plain, select, suffixes, exact=exact)
+
+    def _check_read_first(self) -> None:
+        """Refuse to read a stream first, and its rows as left ones."""
+        left, right = self._sides
+        sources = left._flat()[1] if isinstance(left, StreamJoin) else [left]
+        reads_both = any(right is source for source in sources)
+        if reads_both and isinstance(self._condition, AsOf) and self._condition.is_latest:
+            raise InvalidRequest(
+                "latest: the left side reads the same stream, whose versions are to be read before "
+                "left rows; open it a second time for one of the sides"
+            )
 
     def _told_by(self, changes: Any, *, exact: bool) -> Told | None:
         """The columns with the changes of both sides; None: rows only come."""

@@ -115,12 +115,8 @@ class Conditions:
         window = self._window()
         chosen = self._band(window)
         for distance in (window, chosen):
-            if isinstance(distance, Distance) and distance.is_empty:
-                ends = " and ".join(key[1] for key in (*distance.left, *distance.right))
-                raise self._refusal(
-                    f"no distance of {ends} lies within the bounds; the lower one is above the "
-                    "upper one, so swap them"
-                )
+            if isinstance(distance, Distance):
+                self._check_some(distance)
         on = self._on(chosen, window)
         where = " and ".join(self._left_over(chosen, window)) or None
         if on is None:
@@ -316,6 +312,15 @@ class Conditions:
                 names = self.sides[0].names[left], self.sides[1].names[right]
                 yield "left.{} = right.{}".format(*map(ticked, names))
 
+    def _check_some(self, distance: Distance) -> None:
+        """Refuse bounds that no distance lies within."""
+        if distance.is_empty:
+            ends = " and ".join(key[1] for key in (*distance.left, *distance.right))
+            raise self._refusal(
+                f"no distance of {ends} lies within the bounds; the lower one is above the upper "
+                "one, so swap them"
+            )
+
     # The closest row
 
     def _closest(self) -> Any:
@@ -327,6 +332,7 @@ class Conditions:
                 "ASOF JOIN takes equalities and one comparison of times; write ON f.k = w.k AND "
                 "f.ts >= w.ts"
             )
+        self._check_some(distance)
         lefts, rights = self.sides[0].called(distance.left), self.sides[1].called(distance.right)
         if len(lefts) > 1 or len(rights) > 1:
             raise self._refusal("ASOF JOIN compares one time of each side; name one column")

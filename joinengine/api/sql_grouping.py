@@ -42,7 +42,7 @@ class Groups:
 
     `keys`: the groups, each once. `terms`: text of a term of GROUP BY -> the group that it is.
     `later`: groups that are computed behind a join -> their expression. `calls`: name of an
-    aggregate -> its call. `shown`: name of a column -> what it is.
+    aggregate -> its call. `shown`: name of a column -> what it is. `named`: all names of SELECT.
     """
 
     reader: Reader
@@ -54,6 +54,7 @@ class Groups:
     later: dict[Key, Any] = field(default_factory=dict)
     calls: dict[str, Any] = field(default_factory=dict)
     shown: dict[str, Any] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)
 
     def query(
         self, node_of: Callable[[Tree], Node], delay: Any, sizes: Mapping[str, Any]
@@ -61,6 +62,7 @@ class Groups:
         """The whole query. `node_of`: makes the operator of a join."""
         for term in self.select.args["group"].expressions:
             self._add_term(term)
+        self.named = [item.alias_or_name for item in self.select.expressions]
         for item in self.select.expressions:
             self._add_item(item)
         having = self.select.args.get("having")
@@ -139,19 +141,19 @@ class Groups:
         self.shown[name] = node
         self._add_parts(node, name)
 
-    def _add_parts(self, node: Any, name: str = "aggregate") -> None:
+    def _add_parts(self, node: Any, name: str | None = None) -> None:
         """Add the aggregates in an expression. Refuses columns that are in no group.
 
-        `name`: that of an aggregate that is all of it.
+        `name`: that of an aggregate that is all of it; None: it is no column of SELECT.
         """
         self.reader.bound(node, self.tree)
         known = [self._text(call) for call in self.calls.values()]
         for part in self._parts(node):
             if called(part) in _FUNCTIONS:
-                if self._text(part) not in known or (part is bare(node) and name in self.shown):
-                    given = name if part is bare(node) else "aggregate"
-                    taken = [n for n in (*self.calls, *self.shown) if n != name]
-                    self.calls[name_beside(taken, given)] = part
+                if part is bare(node) and name is not None:
+                    self.calls[name] = part
+                elif self._text(part) not in known:
+                    self.calls[name_beside([*self.calls, *self.named], "aggregate")] = part
                     known.append(self._text(part))
             elif isinstance(part, exp.Column):
                 key = self.reader.keys[id(part)][0]

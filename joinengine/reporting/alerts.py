@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from joinengine.driver.records import BatchRecord, Refused
+from joinengine.model.conditions import AsOf
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import FromSource
 from joinengine.model.texts import counted, size_text
@@ -104,6 +105,8 @@ class Alerts:
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             streams = [source for source in operator.inputs if source not in tables]
             if operator.window is not None or len(streams) < len(PAIR) or not entry.state.rows:
+                continue
+            if isinstance(operator.condition, AsOf):  # `latest` keeps one version of a key
                 continue
             self._endless[operator.index] = entry.state.rows, entry.state.size_bytes
             if not self.ends and operator.index not in self._warned:

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from joinengine import StreamJoin, asof, equi, latest
 from joinengine.balancing.costs import Load
+from joinengine.driver.records import BatchRecord, OperatorRecord, Refused, SideRecord, StateRecord
 from joinengine.driver.settings import Settings
 from joinengine.kernels import hashing, nearest
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Mode, Side
+from joinengine.reporting.alerts import Alerts
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
@@ -289,6 +291,21 @@ def test_of_right_tuples_of_one_time_the_last_read_is_taken():
             query.finish(3)
             found = {(row[1], row[4]) for row in query.output()}
             assert found == {(10, 2), (11, 2)}, direction
+
+
+def test_a_stream_is_not_read_first_and_as_left_rows():
+    both = stream("left", LEFT)
+    given = {"on": equi("lk", "lk"), "suffixes": ("", "_r"), "instances": 2}
+    with pytest.raises(InvalidRequest, match="the left side reads the same stream"):
+        StreamJoin(both, latest(both, key="lk", order_by="lv"), **given)
+    again = stream("left", LEFT)
+    join = StreamJoin(both, latest(again, key="lk", order_by="lv"), **given)
+    assert len(join.query().sources) == 2
+    # Its state follows the keys, so it does not warn of growth without bound.
+    alerts = Alerts(join.query())
+    sides = [SideRecord(refused=Refused(100)) for _ in PAIR]
+    entry = OperatorRecord(2, sides=sides, state=StateRecord(200, 6000))
+    assert alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=[entry])) == []
 
 
 @pytest.mark.parametrize("name", ["pkg", "shuffle", "dynamic", "bi", "ftlb", "d-choices"])

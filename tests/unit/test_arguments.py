@@ -14,6 +14,7 @@ from joinengine import (
     InvalidRequest,
     StreamAggregate,
     StreamJoin,
+    asof,
     band,
     equi,
     last,
@@ -111,6 +112,14 @@ JOINS = {
         "max_pairs_per_key": 9,
         "on": theta("lt < rt"),
         "layout": "dynamic",
+    },
+    "max_pairs_per_key: an as-of join, or one with latest, makes one": {
+        "max_pairs_per_key": 9,
+        "on": asof("lt", "rt", by=equi("user_id", "user_id"), delay="0 s"),
+    },
+    "keep: an as-of join, or one with latest, keeps what may be nearest": {
+        "keep": "9 s",
+        "on": asof("lt", "rt", by=equi("user_id", "user_id"), delay="0 s"),
     },
     "within: last.* belongs to a StreamAggregate": {"within": last("lt", 9)},
     "within: column 'x' of the right side does not exist": {

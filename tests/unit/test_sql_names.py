@@ -69,6 +69,8 @@ def test_what_no_side_has_alone_is_computed_of_the_results(text, names):
         ("s as k, sum(x) as x", "s", "k > 'a' and sum(x) < 9", ["where `s` > 'a' and `x` < 9"]),
         ("k * 2 + 1 as n, sum(x) as t", "k*2", "t > 1", ["with n = `key` + 1", "where t > 1"]),
         ("k + 1 + j as n, sum(x) as t", "K  + 1, j", "t > 1", ["with n = `key` + `j`"]),
+        ("count(*) as n", "s", "sum(x) > 2 and max(x) < 9", ["where `aggregate` > 2 and `_agg"]),
+        ("sum(x)+max(x) as q, count(*) as aggregate", "s", "q > 1", ["with q = `_aggregate`+`__"]),
         ("(k+1) * 3 as n, count(*) as m", "k + 1", "k + 1 > m", ["with n = (`key`) * 3"]),
     ],
 )

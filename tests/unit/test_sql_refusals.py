@@ -77,6 +77,10 @@ REFUSED = {
     "select a.k from (select k, count(*) as n from f group by k) a join w on a.k = w.k": "GROUP",
     "select a.k from (select k + 1 from f) a join w on a.k = w.k": "an expression needs a name",
     "select id, x as id from f join w on f.k = w.k": "two columns are called 'id'",
+    "select id from f asof join w on f.k = w.k and w.at >= f.ts and w.at <= f.ts - interval 3 "
+    "second": "no distance of ts and at lies within the bounds",
+    "select id from f asof join w on f.k = w.k and w.at < f.ts and w.at > f.ts - interval 0 "
+    "second": "no distance of ts and at lies within the bounds",
     "select f.x + w.y as a, wid as A from f join w on f.k = w.k": "column 8: ambiguous column",
     "select k * 2 as n, sum(x) as t from f group by k, j + 1, tumble(ts, interval 1 hour) having "
     "j > 3": "j is neither in GROUP BY nor an aggregate",
