@@ -14,7 +14,7 @@ from joinengine.api.comparable import check_time
 from joinengine.model.aggregation import Windows
 from joinengine.model.arguments import check_one_of
 from joinengine.model.columns import require_column, require_of
-from joinengine.model.conditions import AsOf
+from joinengine.model.conditions import AsOf, Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.lateness import positive_length
@@ -87,12 +87,16 @@ def check_kind(window: Any) -> None:
         check_one_of(window, (Within, Sliding), "within", example)
 
 
-def kept(keep: Any, window: Any, inputs: Sequence[Any]) -> Within:
+def kept(keep: Any, window: Any, inputs: Sequence[Any], on: Condition) -> Within:
     """The window that `keep` stands for, over the event times of two inputs.
 
     Whether a row is still there when another comes depends on when both come. Whether their times
     are as near as one of them is kept does not, so that decides.
     """
+    if isinstance(on, AsOf):
+        raise InvalidRequest(
+            "keep: an as-of join, or one with latest, keeps what may be nearest; leave it out"
+        )
     if window is not None:
         raise InvalidRequest("keep: within says how long rows are kept; give one of the two")
     left, right = keep if isinstance(keep, tuple) and len(keep) == len(PAIR) else (keep, keep)

@@ -127,7 +127,6 @@ class StreamJoin(StreamQuery):
         if self._latest is not None:
             self._condition = self._latest.meaning(self._condition)
             self._choice.check(self._condition, self._instances)
-            self._check_read_first()
         self._choice = self._choice.serving(self._condition)
         self._distance = check_condition(self._condition, self._schemas)
         self._predicate = check_predicate(self._condition, where, plain, zone, exact=exact)
@@ -136,12 +135,8 @@ class StreamJoin(StreamQuery):
             for side, text in zip(PAIR, (left_where, right_where), strict=True)
         )
         self._deleted = None if self._latest is None else self._latest.gone(zone, exact=exact)
-        if keep is not None and isinstance(self._condition, AsOf):
-            raise InvalidRequest(
-                "keep: an as-of join, or one with latest, keeps what may be nearest; leave it out"
-            )
         if keep is not None:
-            within = checks.kept(keep, within, self._sides)
+            within = checks.kept(keep, within, self._sides, self._condition)
         checks.check_kind(within)
         self._window = self._timed(within, where)
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
@@ -156,7 +151,7 @@ class StreamJoin(StreamQuery):
         left, right = self._sides
         sources = left._flat()[1] if isinstance(left, StreamJoin) else [left]
         reads_both = any(right is source for source in sources)
-        if reads_both and isinstance(self._condition, AsOf) and self._condition.is_latest:
+        if reads_both:
             raise InvalidRequest(
                 "latest: the left side reads the same stream, whose versions are to be read before "
                 "left rows; open it a second time for one of the sides"
@@ -288,6 +283,7 @@ class StreamJoin(StreamQuery):
     def _timed_as_of(self, on: AsOf) -> AsOf:
         """The condition with its delays settled."""
         if on.is_latest:
+            self._check_read_first()
             return on
         if self._table is not None:
             return checks.check_times(on, self._schemas, "asof")
