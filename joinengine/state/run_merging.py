@@ -176,6 +176,8 @@ class Merger:
         if reduced is not None:
             columns, kept = reduced
             page, numbers = self._only(Page(page.words, columns), numbers[order], kept)
+            if not len(numbers):  # all have cancelled one another
+                return
         sizes = np.bincount(numbers, minlength=len(copies))
         filled = np.flatnonzero(sizes).tolist()
         instances = [copies[i].inputs[0].run.instance for i in filled]

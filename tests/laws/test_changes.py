@@ -32,6 +32,16 @@ from tests.laws.cases import CHOICES, EACH_ROUTER, enough, feed, kills, relaxed,
 from tests.laws.changing import FED, SCHEMAS, Changing, joined, net_of_pairs, stream, streams
 
 
+@pytest.mark.parametrize("layout", ["hash", "ftlb"])
+def test_a_merge_in_which_all_rows_cancel_leaves_nothing(layout, tmp_path):
+    """Also where each instance has files of its own."""
+    rows = [(0, 1, 10, 1), (0, 1, 10, -1)]
+    batches = [([], [rows[number % 2]] * 3) for number in range(12)]
+    query = Changing(tmp_path, joined(layout), layout)
+    feed(query, [*batches, ([(0, 5, 20, 1)], [(0, 2, 30, 1)])])
+    assert query.net() == {(0, 5, 20, 0, 2, 30): 1}
+
+
 @pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(
