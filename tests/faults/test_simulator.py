@@ -49,7 +49,7 @@ FOUND = {
     "token outside the transaction": TOKENS_FROM + 39,
     "no look before a delivery": TOKENS_FROM + 2,
     "delivery before the manifest": TOKENS_FROM + 2,
-    "producer ids per generation": TOKENS_FROM + 55,
+    "producer ids per generation": TOKENS_FROM + 31,
 }
 
 
