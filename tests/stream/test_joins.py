@@ -101,7 +101,7 @@ def test_rows_that_are_kept_for_a_time(spark, folders, tmp_path):
             None,
         ): "keep: expected one event time of the right input, .* found none",
         (timed, "0 s", None): "keep '0 s' must be positive",
-        (timed, (None, None), None): "neither lower nor upper",
+        (timed, (None, None), None): "keep: both sides would be kept forever",
         (timed, "1 minute", half.window): "give one of the two",
     }.items():
         other, keep, window = wrong
