@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import os
 import random
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 
 from joinengine import StreamJoin, band, equi, sliding, theta, tumbling, within
 from joinengine.api.column_checks import JOIN_TYPES
@@ -98,6 +100,15 @@ class Case:
             f"{self.layout}, {self.left.num_rows} x {self.right.num_rows} rows in "
             f"{len(self.batches)} batches, changes {self.schedule}"
         )
+
+
+def seeds(fast, most):
+    """The seeds to try: that of JOINENGINE_SEED, or all, of which `fast` are not slow tests."""
+    chosen = os.environ.get("JOINENGINE_SEED")
+    if chosen is not None:
+        return [int(chosen)]
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(fast, most)]
+    return [*range(fast), *slow]
 
 
 def make(seed: int) -> Case:

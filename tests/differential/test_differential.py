@@ -6,7 +6,6 @@ A failure names its seed; `JOINENGINE_SEED=n pytest tests/differential` replays 
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections import Counter
 
@@ -20,19 +19,11 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts import choose
 from joinengine.sources.readings import Reading
 from joinengine.state.wished import Relayout
-from tests.differential.cases import PREDICATES, make
+from tests.differential.cases import PREDICATES, make, seeds
 from tests.harness import LocalQuery
 from tests.reference.nested_loop import nested_loop
 
 FAST, ALL = 90, 1500
-
-
-def seeds():
-    chosen = os.environ.get("JOINENGINE_SEED")
-    if chosen is not None:
-        return [int(chosen)]
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(FAST, ALL)]
-    return [*range(FAST), *slow]
 
 
 def oracle(case):
@@ -114,7 +105,7 @@ def _dealt(table, task):
     return table.take(rows).combine_chunks().to_batches()
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(FAST, ALL))
 def test_any_join(seed, tmp_path):
     case = make(seed)
     found, query = engine(case, tmp_path)

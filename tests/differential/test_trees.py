@@ -6,7 +6,6 @@ sources end, or none does and time goes on far enough.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -16,6 +15,7 @@ import pytest
 
 from joinengine import Stream, StreamJoin, equi, within
 from joinengine.sources.readings import Reading
+from tests.differential.cases import seeds
 from tests.harness import LocalQuery
 
 TIME = pa.timestamp("us", "UTC")
@@ -25,14 +25,6 @@ TIMED = ("inner", "left", "left_semi", "left_anti")
 #: Those at the bottom: most bring results a batch after their cause.
 LATER = ("inner", "left", "left_semi", "left_semi", "left_anti")
 LONG_AFTER = 10**9
-
-
-def seeds():
-    chosen = os.environ.get("JOINENGINE_SEED")
-    if chosen is not None:
-        return [int(chosen)]
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(FAST, ALL)]
-    return [*range(FAST), *slow]
 
 
 def schema(n):
@@ -135,7 +127,7 @@ def oracle(tree, batches, names):
         return Counter(db.sql(f"select {', '.join(shown)} from ({tree.sql})").fetchall())
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(FAST, ALL))
 def test_any_chain(seed, tmp_path):
     tree = Tree(seed)
     batches = tree.batches()

@@ -250,7 +250,7 @@ def _names(planners: tuple[str, ...], own: StreamFile | None, *, alone: bool) ->
     """
     if own is not None:  # the advice compares with `hash`
         fast = [name for name in _simulated() if name not in SLOW]
-        if alone:  # it divides its instances into two groups
+        if alone:  # its backups need another one
             fast.remove("ftlb")
         return tuple(dict.fromkeys(["hash", *(planners or fast)]))
     if not planners:
