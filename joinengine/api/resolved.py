@@ -12,7 +12,6 @@ from joinengine.driver.account import account_of, check_types, kept_columns, ope
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.operators.base import QuerySpec
-from joinengine.sources.schemas import from_text
 from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.query.query_folders import checkpoint_at
 from joinengine.spark.sources.inputs import Source
@@ -49,7 +48,7 @@ def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> Reso
     if join.as_written is not None and kept_operators not in (None, len(join.query.operators)):
         written = join.as_written()
         join = written if len(written.query.operators) == kept_operators else join
-    kept = {n: from_text(text) for n, text in kept_columns(there, join.query.sources).items()}
+    kept = kept_columns(there, join.query.sources)
     streams = ((source, kept[n]) for n, source in enumerate(join.sources) if n in kept)
     changed = [
         (stream, columns)

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream, parquet_stream
-from tests.brokers import consume, fresh_topic
+from tests.brokers import consume, fresh_topic, produce
 from tests.stream.cases import pairs
 from tests.stream.conftest import oracle
 
@@ -121,6 +121,46 @@ def test_results_as_avro_are_read_back(spark, writer, folders, broker, tmp_path,
     again.trigger(availableNow=True).start(tmp_path / "out").awaitTermination()
     found = ds.dataset(tmp_path / "out", exclude_invalid_files=True).to_table()
     assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
+
+
+def test_a_query_goes_on_with_its_schema_when_the_registry_has_a_newer_one(
+    spark, broker, tmp_path, registry, monkeypatch
+):
+    monkeypatch.setattr(Registered, "schemas", [None])
+    topic = fresh_topic(broker)
+
+    def send(rows, **fields):
+        described = [{"name": name, "type": kind, "default": 0} for name, kind in fields.items()]
+        schema = {"type": "record", "name": "Row", "fields": described}
+        number = len(Registered.schemas)
+        Registered.schemas.append(json.dumps(schema))
+        values = []
+        for row in rows:
+            sent = io.BytesIO(b"\0" + number.to_bytes(4))
+            sent.seek(5)
+            fastavro.schemaless_writer(sent, schema, row)
+            values.append(sent.getvalue())
+        produce(broker, topic, values)
+
+    def run():
+        one, other = (
+            kafka_stream(spark, broker.servers, topic, value="avro", options=registry)
+            .withColumn("twice", "id * 2")
+            .where("twice < 100")
+            for _ in range(2)
+        )
+        joined = StreamJoin(one, other, on=equi("id", "id"), how="left_semi", instances=2)
+        writer = joined.writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", tmp_path / "checkpoint")
+        writer.trigger(availableNow=True).start(tmp_path / "out").awaitTermination()
+        return ds.dataset(tmp_path / "out", exclude_invalid_files=True).to_table()
+
+    send([{"id": 1}, {"id": 60}], id="long")
+    assert run().to_pylist() == [{"id": 1, "twice": 2}]
+    send([{"id": 3, "more": 7}], id="long", more="long")
+    send([{"id": 4}], id="long")
+    send([{"id": 5, "more": 8}], id="long", more="long")
+    assert run().sort_by("id").to_pylist() == [{"id": n, "twice": 2 * n} for n in (1, 3, 4, 5)]
 
 
 def test_what_cannot_be_is_refused_before_the_start(writer, broker, tmp_path):

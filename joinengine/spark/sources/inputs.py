@@ -83,36 +83,27 @@ class Stream(OwnStream):
         return self.reading
 
     @override
-    def has_columns(self, columns: pa.Schema) -> bool:
-        """Whether its files have these columns, or its user has said which they have."""
-        return bool(from_text(self.feed["columns"]).equals(columns)) or (
+    def has_columns(self, kept: str) -> bool:
+        return bool(from_text(self.feed["columns"]).equals(from_text(kept))) or (
             self.feed["said"] and self.feed["schema_changes"] == SchemaChanges.REFUSE
         )
 
     @override
-    def at_restart(self, kept: pa.Schema) -> Stream:
-        """The stream with the columns that a checkpoint keeps; under `add` also with its own."""
+    def at_restart(self, kept: str) -> Stream:
+        """Under `add` the columns of its files come, too."""
         if self.feed["schema_changes"] == SchemaChanges.REFUSE:
             return self.over(kept)
         columns = from_text(self.feed["columns"])
-        return self.over(
-            united([("checkpoint", kept), *((f.name, pa.schema([f])) for f in columns)])
-        )
+        every = [("checkpoint", from_text(kept)), *((f.name, pa.schema([f])) for f in columns)]
+        return self.over(as_text(united(every)))
 
     @override
-    def over(self, columns: pa.Schema) -> Stream:
-        """The same stream as if its files had `columns`. Raises InvalidRequest as `select`."""
-        readable, others = types.readable_columns(columns)
-        old = self.reading
-        reading = replace(old, schema=readable, steps=(), whole=None)
-        feed = self.feed | {"columns": as_text(columns)}
-        stream = replace(self, feed=feed, reading=reading, unreadable=others, selected=None)
-        for step in old.steps:
-            if isinstance(step, Computed):
-                stream = stream._computing(step.name, step.text, step.zone)
-            else:
-                stream = stream._filtered(step.text, step.zone)
-        return stream if self.selected is None else stream.select(*self.selected)
+    def over(self, kept: str) -> Stream:
+        readable, others = types.readable_columns(from_text(kept))
+        reading = replace(self.reading, schema=readable, steps=(), whole=None)
+        feed = self.feed | {"columns": kept}
+        bare = replace(self, feed=feed, reading=reading, unreadable=others, selected=None)
+        return bare._stepping(self)
 
     @override
     def in_order(self, column: str | None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFo
 from joinengine.spark.sources import types
 from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
-from joinengine.world.schema_registry import Registry, registry_of
+from joinengine.world.schema_registry import registry_of
 
 _STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
 
@@ -38,10 +38,12 @@ class KafkaStream(OwnStream):
     """A topic of Kafka as a stream, made by `kafka_stream`.
 
     Python tasks read the topic, so no row passes through the JVM. A stream never changes: its
-    methods return new streams.
+    methods return new streams. `is_newest`: its schema of Avro is the newest of the registry, not
+    one that its user gave.
     """
 
     reading: KafkaReading
+    is_newest: bool = False
 
     @property
     @override
@@ -76,17 +78,27 @@ class KafkaStream(OwnStream):
         mine = ("headers", "offset", "timestamp")
         return tuple(name for name in decoding.include if decoding.changes and name in mine)
 
+    @property
     @override
-    def has_columns(self, columns: pa.Schema) -> bool:
-        return True
+    def kept_columns(self) -> str | None:
+        """The schema of Avro, which a registry may have in a newer version at a restart."""
+        return self.reading.decoding.avro if self.is_newest else None
 
     @override
-    def at_restart(self, kept: pa.Schema) -> KafkaStream:
-        return self
+    def has_columns(self, kept: str) -> bool:
+        return self.kept_columns in (None, kept)
 
     @override
-    def over(self, columns: pa.Schema) -> KafkaStream:
-        return self
+    def at_restart(self, kept: str) -> KafkaStream:
+        return self.over(kept)
+
+    @override
+    def over(self, kept: str) -> KafkaStream:
+        decoding = _with_avro(self.reading.decoding, kept)
+        bare = replace(
+            self.reading, schema=_columns(decoding), steps=(), whole=None, decoding=decoding
+        )
+        return replace(self, reading=bare, selected=None)._stepping(self)
 
     @override
     def in_order(self, column: str | None) -> dict[str, Any]:
@@ -164,9 +176,11 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     cluster = Cluster(servers, settings)
     cluster.config()  # refuses what cannot be set
     decoding = _decoding(value, schema, include, on_error, changes)
-    if decoding.value is ValueFormat.AVRO:
-        decoding = _with_avro(decoding, schema, registry, topic)
-    if decoding.changes:
+    is_avro = decoding.value is ValueFormat.AVRO
+    if is_avro:
+        text = schema_text(schema, registry, topic)
+        decoding = _with_avro(replace(decoding, registry=registry), text)
+    elif decoding.changes:
         decoding = _with_change(decoding)
     if check_count(max_rows, "max_rows") < 1:
         raise InvalidRequest(f"max_rows: {max_rows} must be at least 1")
@@ -176,9 +190,16 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
         raise InvalidRequest(f"idle: {idle!r} is negative; give 0 s or more")
     read = Topic(cluster, topic, _started(start), max_rows, loses, idle_us)
     cluster.check_reachable([topic], "READ")
-    columns = pa.schema([*decoding.payload, *((name, INCLUDED[name]) for name in decoding.include)])
-    reading = KafkaReading(columns, cluster=cluster, topic=topic, decoding=decoding, loses=loses)
-    return KafkaStream(spark, {"kind": FeedKind.KAFKA.value, "topic": read}, reading)
+    reading = KafkaReading(
+        _columns(decoding), cluster=cluster, topic=topic, decoding=decoding, loses=loses
+    )
+    feed = {"kind": FeedKind.KAFKA.value, "topic": read}
+    return KafkaStream(spark, feed, reading, is_newest=is_avro and schema is None)
+
+
+def _columns(decoding: Decoding) -> pa.Schema:
+    """The columns of the tuples that messages become."""
+    return pa.schema([*decoding.payload, *((name, INCLUDED[name]) for name in decoding.include)])
 
 
 def _decoding(
@@ -204,12 +225,12 @@ def _decoding(
     return Decoding(kind, payload, tuple(names), bad, changes=asked)
 
 
-def _with_avro(decoding: Decoding, schema: Any, registry: Registry | None, topic: str) -> Decoding:
-    """The columns of an Avro schema."""
-    text = schema_text(schema, registry, topic)
+def _with_avro(decoding: Decoding, text: str) -> Decoding:
+    """With the columns of a schema of Avro."""
     payload = _row_of(columns_of(text, ENVELOPE)) if decoding.changes else columns_of(text)
     _refuse_double(decoding.include, payload)
-    return replace(decoding, payload=payload, avro=text, registry=registry)
+    decoding = replace(decoding, payload=payload, avro=text)
+    return _with_change(decoding) if decoding.changes else decoding
 
 
 def _row_of(envelope: pa.Schema) -> pa.Schema:

@@ -82,20 +82,23 @@ class OwnStream(ABC):
 
     @property
     def kept_columns(self) -> str | None:
-        """The columns of its files, as a checkpoint keeps them; None: it does not look for them."""
+        """The columns that its source has, as a checkpoint keeps them; None: they are not kept."""
         return None
 
     @abstractmethod
-    def has_columns(self, columns: pa.Schema) -> bool:
-        """Whether its source has these columns, or its user has said which it has."""
+    def has_columns(self, kept: str) -> bool:
+        """Whether its source has these `kept_columns`, or its user has said which it has."""
 
     @abstractmethod
-    def at_restart(self, kept: pa.Schema) -> Self:
-        """The stream with the columns that a checkpoint keeps."""
+    def at_restart(self, kept: str) -> Self:
+        """The stream with the `kept_columns` of a checkpoint."""
 
     @abstractmethod
-    def over(self, columns: pa.Schema) -> Self:
-        """The same stream as if its source had `columns`. Raises InvalidRequest as `select`."""
+    def over(self, kept: str) -> Self:
+        """The same stream as if its source had these `kept_columns`.
+
+        Raises InvalidRequest as its steps do.
+        """
 
     @abstractmethod
     def in_order(self, column: str | None) -> dict[str, Any]:
@@ -175,6 +178,16 @@ class OwnStream(ABC):
         new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
         selected = None if self.selected is None else tuple(shown.names)
         return replace(self, reading=new, selected=selected)
+
+    def _stepping(self, written: OwnStream) -> Self:
+        """The stream, which has no steps, with those of another one."""
+        stream = self
+        for step in written.reading.steps:
+            if isinstance(step, Computed):
+                stream = stream._computing(step.name, step.text, step.zone)
+            else:
+                stream = stream._filtered(step.text, step.zone)
+        return stream if written.selected is None else stream.select(*written.selected)
 
     def withWatermark(self, column: str, delay: str | timedelta) -> Self:
         """Set how late rows may be by the event time `column`, for windows without `delay`.
