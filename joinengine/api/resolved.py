@@ -35,6 +35,11 @@ class ResolvedJoin:
     #: the query over the columns that the checkpoint keeps, if this one has more
     before: QuerySpec | None = None
 
+    @property
+    def leaving(self) -> list[str] | None:
+        """The names of the columns that reach the sink; None: `transform` makes them."""
+        return None if self.transform is not None else list(self.schema.names)
+
 
 def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> ResolvedJoin:
     """The query with the operators and over the columns that the checkpoint was made with.

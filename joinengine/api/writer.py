@@ -348,7 +348,7 @@ class JoinWriter:
         if self.function is not None:
             write = self.function
         elif self.table is not None:
-            write = formats.table_writer(join.spark, self.table, self.partitions)
+            write = formats.table_writer(join.spark, self.table, self.partitions, join.leaving)
         elif kind == "console":
             shape = (given.value_of(options, name) for name in ("numRows", "truncate"))
             write = formats.console_writer(*shape)

@@ -126,6 +126,15 @@ def test_to_table(spark, writer, folders, tmp_path):
         spark.sql("drop table sink_table")
 
 
+def test_a_table_with_other_columns_is_refused_before_the_start(spark, writer, tmp_path):
+    spark.sql(f"create table narrow_table (id bigint) using json location '{tmp_path / 'table'}'")
+    try:
+        with pytest.raises(InvalidRequest, match=r"'narrow_table' has the columns id, and .*, amo"):
+            writer().toTable("narrow_table")
+    finally:
+        spark.sql("drop table narrow_table")
+
+
 def test_a_batch_format_of_spark(spark, writer, folders, tmp_path):
     writer().format("json").option("path", tmp_path / "json").start().awaitTermination()
     assert spark.read.json(str(tmp_path / "json")).count() == expected(folders).total()

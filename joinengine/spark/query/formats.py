@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
 from joinengine.spark.query.query_folders import Output
+from joinengine.spark.session import session
 from joinengine.spark.sources.locations import local_path
 
 _FILE_FORMATS = ("avro", "csv", "json", "orc", "text", "xml")
@@ -60,12 +61,20 @@ def console_writer(rows: int, truncate: bool) -> FrameWriter:
     return show
 
 
-def table_writer(spark: SparkSession, table: str, partition_by: Sequence[str] = ()) -> FrameWriter:
+def table_writer(
+    spark: SparkSession,
+    table: str,
+    partition_by: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+) -> FrameWriter:
     """Appends each batch to a table, which the first batch makes if it is missing.
 
-    Raises InvalidRequest for a name that is none, for a database that is not there, and for a view.
+    `columns`: those of the results; None: a function of the user's makes them. Raises
+    InvalidRequest for a name that is none, for a database that is not there, for a view, and for a
+    table with other columns.
     """
-    _check_table(spark, table)
+    if _check_table(spark, table) and columns is not None:
+        _check_columns(table, spark.table(table).columns, columns)
 
     def append(frame: DataFrame, batch: int) -> None:
         frame.write.partitionBy(*partition_by).mode("append").saveAsTable(table)
@@ -85,7 +94,19 @@ def _check_format(spark: Any, kind: str) -> None:
         ) from error
 
 
-def _check_table(spark: Any, table: str) -> None:
+def _check_columns(table: str, there: Sequence[str], results: Sequence[str]) -> None:
+    """Refuse results that Spark, which goes by names, cannot append."""
+    as_spark = str if session.case_sensitive() else str.lower
+    if {as_spark(name) for name in there} != {as_spark(name) for name in results}:
+        raise InvalidRequest(
+            f"toTable: {table!r} has the columns {', '.join(there)}, and the results have "
+            f"{', '.join(results)}; change the table (ALTER TABLE .. ADD COLUMNS), choose the "
+            "columns with select=, or name another table"
+        )
+
+
+def _check_table(spark: Any, table: str) -> bool:
+    """Whether there is such a table."""
     if not isinstance(table, str):
         raise InvalidRequest(f"toTable: {table!r} is not a table name; give text")
     try:
@@ -105,3 +126,4 @@ def _check_table(spark: Any, table: str) -> None:
         raise InvalidRequest(f"toTable: {table!r}: {error.getMessage()}") from None
     if kind in ("VIEW", "TEMPORARY"):
         raise InvalidRequest(f"toTable: {table!r} is a view; name a table")
+    return bool(kind)
