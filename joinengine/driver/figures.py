@@ -218,8 +218,8 @@ _LINES = (
         "unknown_change_rows",
         "refused.change",
         "rows",
-        "rows of a changelog whose change is 0 or a word without a meaning, which are neither "
-        "stored nor matched",
+        "rows of a changelog whose change is NULL, 0 or a word without a meaning, which are "
+        "neither stored nor matched",
         words="of unknown change",
     ),
     Figure(

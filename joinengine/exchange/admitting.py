@@ -129,7 +129,7 @@ class Admitting:
     def _known(self, arrived: _Arrived, change: str) -> _Arrived:
         """The tuples that are changes of some rows."""
         zero = pc.equal(numbers_of_changes(arrived.batch.column(change)), 0)
-        unknown = pc.fill_null(zero, fill_value=False).to_numpy(zero_copy_only=False)
+        unknown = pc.fill_null(zero, fill_value=True).to_numpy(zero_copy_only=False)
         if not unknown.any():
             return arrived
         self.report.unknown_change_rows += self._set_aside(arrived.batch, unknown, Refusal.CHANGE)

@@ -43,7 +43,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "Check the clocks of the writers, or give a longer max_ahead",
     ),
     "change": (
-        "have a change that is 0 or a word without a meaning, so no result contains them",
+        "have a change that is NULL, 0 or a word without a meaning, so no result contains them",
         "Check the column of changes in the source",
     ),
 }

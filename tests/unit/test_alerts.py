@@ -33,7 +33,7 @@ def alerts():
         ("late", "arrived later than the join's delay allows"),
         ("null", "have no key or no event time"),
         ("ahead", "further ahead of the clock than max_ahead"),
-        ("change", "have a change that is 0 or a word without a meaning"),
+        ("change", "have a change that is NULL, 0 or a word without a meaning"),
     ],
 )
 def test_a_stream_is_named_once_and_in_the_end(reason, words, alerts):
