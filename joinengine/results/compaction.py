@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from joinengine.results import showings
 from joinengine.results.merging import Merge, merges_nothing, together
-from joinengine.results.showings import Held, Showing
+from joinengine.results.showings import Held, Showing, still_held
 from joinengine.results.sinks import STAGING, ParquetSink, show
 from joinengine.results.staging import visible_name
 from joinengine.state.checkpoint import Checkpoint
@@ -36,7 +36,11 @@ class CompactingSink(ParquetSink):
 
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """It can show all."""
+        """Refuse what a sink holds back that stages in the checkpoint; it can show all else."""
+        files = (file for _, files in still_held(checkpoint, held) for file in files)
+        others = (file.name for file in files if not self.staging.exists(file.name))
+        if any(checkpoint.results.exists(name) for name in others):
+            super().check_held(held, checkpoint)
 
     @override
     def deliver_held(

@@ -30,7 +30,7 @@ from joinengine.results.netting import (
     Bounds,
     KeyConflict,
     net_by_key,
-    others_than,
+    partners,
 )
 from joinengine.results.showings import Held
 from joinengine.results.staging import Cutting, staged_files
@@ -96,7 +96,10 @@ class IcebergMergeTarget(IcebergTarget):
             ) from None
 
     def _written(self, net: pa.Table) -> tuple[list[Any], tuple[StoredFile, ...]]:
-        """The data files that hold rows that go, and staged files with all rows in their place."""
+        """The data files that hold rows that go, and staged files with all rows in their place.
+
+        In columns of the table that the results lack, an updated row keeps what it had.
+        """
         from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415 # an extra
 
         gone = net.filter(pc.not_equal(net[OP], INSERT))
@@ -104,16 +107,21 @@ class IcebergMergeTarget(IcebergTarget):
         whole = schema_to_pyarrow(self._found.schema(), include_field_ids=False)
         stem = f"g{self._generation}-{self.world.nonce()}"
         files, replaced = staged_files(staging_of(self), stem, self.cutting), list[Any]()
+        others = [name for name in whole.names if name not in self.schema.names]
+        taken = [whole.empty_table().select([*self.keys, *others])]
         for task in self._found.scan(_within(self._near)).plan_files() if gone.num_rows else ():
-            rows = self._content(task)
-            rest = others_than(rows, gone, self.keys)
-            if rest.num_rows < rows.num_rows:
+            rows = self._content(task).cast(whole)
+            goes = partners(rows, gone, self.keys).is_valid()
+            if pc.any(goes).as_py():
                 replaced.append(task.file)
-                _add(files, rest.cast(whole))
+                _add(files, rows.filter(pc.invert(goes)))
+                taken.append(rows.filter(goes).select(taken[0].column_names))
+        old = pa.concat_tables(taken)
+        before = partners(came, old, self.keys)
         columns = [
-            came[column.name].cast(column.type)
-            if column.name in self.schema.names
-            else pa.nulls(came.num_rows, column.type)
+            old[column.name].take(before)
+            if column.name in others
+            else came[column.name].cast(column.type)
             for column in whole
         ]
         _add(files, pa.table(columns, schema=whole))

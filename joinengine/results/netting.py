@@ -70,18 +70,20 @@ def net_by_key(
     return table.cast(schema.append(pa.field(OP, pa.string())))
 
 
-def others_than(rows: pa.Table, gone: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows whose keys are not among those of `gone`; NULL is a key like others."""
+def partners(rows: pa.Table, others: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
+    """(n,) rows -> the number of the row of `others` that has its key; NULL: none has it.
+
+    No two of `others` share a key. NULL is a key like others.
+    """
     places = [f"k{n}" for n in range(len(keys))]
-    same = " and ".join(f"rows.{place} is not distinct from gone.{place}" for place in places)
-    numbers = pa.array(np.arange(rows.num_rows))
+    same = " and ".join(f"rows.{place} is not distinct from others.{place}" for place in places)
     with duckdb.connect(config={"enable_external_access": "false"}) as db:
         db.execute("set timezone = 'UTC'")
-        by_place = rows.select(list(keys)).rename_columns(places)
-        db.register("rows", by_place.append_column("n", numbers))
-        db.register("gone", gone.select(list(keys)).rename_columns(places))
-        left = db.sql(f"select n from rows anti join gone on {same} order by n").to_arrow_table()
-    return rows.take(left["n"])
+        for name, table in (("rows", rows), ("others", others)):
+            by_place = table.select(list(keys)).rename_columns(places)
+            db.register(name, by_place.append_column("n", pa.array(np.arange(table.num_rows))))
+        pairs = f"select others.n from rows left join others on {same} order by rows.n"
+        return db.sql(pairs).to_arrow_table().column(0)
 
 
 def check_keys(schema: pa.Schema, keys: Sequence[str]) -> None:

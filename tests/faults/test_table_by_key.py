@@ -280,7 +280,7 @@ def test_somebody_who_commits_meanwhile_is_seen(lake, monkeypatch):
 
 
 def test_what_no_change_has_stays(tmp_path):
-    """Rows that share a file with one that goes are written anew, with all their columns."""
+    """Rows that share a file with one that goes, and updated ones, keep their other columns."""
     lake = IceByKey(tmp_path)
     lake.append(1)
     sink, generation = lake.sink()
@@ -291,7 +291,12 @@ def test_what_no_change_has_stays(tmp_path):
     changes = [row(3, 1, -1), row(5, 1, -1), row(5, 2, 1)]
     sink.deliver(2, lake.stage(sink, generation, changes), generation)
     kept = {one["a"]: one["more"] for one in lake.content().to_pylist()}
-    assert kept == {1: None, 5: None, 9: "kept"}
+    assert kept == {1: "kept", 5: None, 9: "kept"}
+    changes = [row(1, 8, -1), row(1, 9, 1), row(9, 7, -1)]
+    sink.deliver(3, lake.stage(sink, generation, changes), generation)
+    sink.deliver(4, lake.stage(sink, generation, [row(9, 7, 1), row(2, 1, 1)]), generation)
+    kept = {one["a"]: one["more"] for one in lake.content().to_pylist()}
+    assert kept == {1: "kept", 2: None, 5: None, 9: None}, "a row that comes again is new"
 
 
 def test_files_whose_bounds_are_elsewhere_are_not_read(tmp_path, monkeypatch):

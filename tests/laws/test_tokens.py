@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
+from joinengine.results.compaction import CompactingSink
 from joinengine.results.sinks import DiscardSink
 from joinengine.results.token_sinks import OutcomeUnknown, TokenSink
 from joinengine.world.memory import MemoryWorld
@@ -274,6 +275,21 @@ def test_another_sink_may_follow_once_all_is_delivered():
     query.runner.finish()
     DiscardSink().check_held(held, query.checkpoint)
     assert outside.rows() == matched(*usable(BATCHES[:1], None), None)
+
+
+def test_a_folder_does_not_take_over_results_that_wait_for_a_commit():
+    """A showing of theirs, whose files the folder does not have, would hide them for good."""
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside, every_s=99.0)
+    query.run_tuples(0, *BATCHES[0])
+    query.run_tuples(1, [], [])
+    held = (*query.runner.manifest.held, (1, query.runner.manifest.results))
+    folder = CompactingSink(world.storage(f"{NOWHERE}/elsewhere"), "q")
+    with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 0"):
+        folder.check_held(held, query.checkpoint)
+    query.runner.finish()
+    assert outside.rows() == matched(*usable(BATCHES[:1], None), None)
+    folder.check_held(held, query.checkpoint)
 
 
 def test_results_that_another_sink_holds_back_are_not_taken_for_its_own():
