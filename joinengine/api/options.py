@@ -42,6 +42,9 @@ def named(key: str, value: Any) -> dict[str, str]:
     if value is None or isinstance(value, list | tuple | set | dict):
         raise InvalidRequest(f"option {key}: expected text, a number or a bool, found {value!r}")
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    for prefix in PREFIXES.values():
+        if key.lower().startswith(prefix):
+            key = prefix + key[len(prefix) :]
     return {_CANONICAL.get(key.lower(), key): text}
 
 
@@ -51,12 +54,10 @@ def is_secret(name: str) -> bool:
     >>> is_secret("liveToken"), is_secret("kafka.sasl.password"), is_secret("topic")
     (True, True, False)
     """
-    # What a catalogue takes depends on its kind: a URI may hold a password, too.
+    # What a catalogue takes depends on its kind. An address may hold a password, too: that of a
+    # registry, or of a database to which a format of Spark writes.
     is_ours = name == "liveToken" or name.startswith(PREFIXES["iceberg"])
-    kafka = PREFIXES["kafka"]
-    return is_ours or (
-        name.lower().startswith(kafka) and kafka_clients.is_secret(name[len(kafka) :])
-    )
+    return is_ours or name.lower().endswith("url") or kafka_clients.is_secret(name)
 
 
 def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from joinengine.sources.notices import Notices, notices_of
 from joinengine.sources.positions import Logged
-from joinengine.sources.sourcefiles import SourceFile, found_below, look_at, paths_below
+from joinengine.sources.sourcefiles import SourceFile, check_name, found_below, look_at, paths_below
 
 #: So many files wait at most to be logged; of more the oldest, and the others are found later.
 MOST_WAITING = 100_000
@@ -79,6 +79,8 @@ class Finding:
             files = self._look_at_all(now_s)
         else:
             self._waiting = dict.fromkeys(waiting)
+            for path in noticed:
+                check_name(path)
             self._wait_for(noticed)
             self._wait_for(self._swept(now_s))
             there = (file for path in self._waiting if (file := look_at(path)) is not None)

@@ -13,7 +13,8 @@ for once in a process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.kernels.avro_decoding import ROOM, Unserved, columns
+from joinengine.kernels.avro_decoding import INSTANTS, ROOM, Unserved, columns
 from joinengine.model.texts import in_a_line
 from joinengine.sources.avro_schemas import (
     as_logical,
@@ -40,15 +41,27 @@ from joinengine.world.schema_registry import NoSuchSchema, Registry
 HEADER_BYTES = 5
 #: How long a registry may be away, as brokers may.
 _PATIENCE_S = 60.0
+#: How long it is not asked again for a schema that it does not have: many messages may name it.
+_MISSING_S = 5.0
+_missing = dict[tuple[Registry, int], tuple[float, str]]()
 
 
 @lru_cache(maxsize=1024)
+def _known(registry: Registry, number: int) -> str:
+    answer = registry.ask(f"schemas/ids/{number}", patience_s=_PATIENCE_S)
+    return with_references(answer, registry, _PATIENCE_S)
+
+
 def _written(registry: Registry, number: int) -> str:
-    try:
-        answer = registry.ask(f"schemas/ids/{number}", patience_s=_PATIENCE_S)
-        return with_references(answer, registry, _PATIENCE_S)
-    except NoSuchSchema as error:
-        raise Refused(f"the schema registry has no schema {number}: {error}") from None
+    """The schema of a writer. Raises Refused if the registry has none of this number."""
+    until_s, why = _missing.get((registry, number), (0.0, ""))
+    if time.monotonic() >= until_s:
+        try:
+            return _known(registry, number)
+        except NoSuchSchema as error:
+            why = f"the schema registry has no schema {number}: {error}"
+            _missing[registry, number] = time.monotonic() + _MISSING_S, why
+    raise Refused(why)
 
 
 def read_avro(
@@ -98,6 +111,7 @@ def _read(
                 by_name[name] = pa.repeat(value, len(ends))
             arrays = [by_name[column.name].cast(column.type) for column in payload]
             return pa.Table.from_arrays(arrays, schema=payload)
+    kinds = _kinds(writer, reader)
     rows, schemas = list[dict[str, Any]](), (parsed_plain(writer), parsed_plain(reader))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         record = pa.BufferReader(content[start:end])
@@ -109,23 +123,74 @@ def _read(
             raise ValueError("there are bytes behind the record: it has another schema")
     arrays = [
         column.cast(payload.field(name).type)
-        for name, column in _logical_columns(rows, reader, payload.names).items()
+        for name, column in _logical_columns(rows, reader, kinds, payload.names).items()
     ]
     return pa.Table.from_arrays(arrays, schema=payload)
 
 
 def _logical_columns(
-    rows: Sequence[dict[str, Any]], reader: str, names: Sequence[str]
+    rows: Sequence[dict[str, Any]], reader: str, kinds: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """The columns of rows of plain values that the library has read."""
-    plain, ours = (
-        {field["name"]: field["type"] for field in schema["fields"]}
-        for schema in (expanded_plain(reader), expanded(reader))
-    )
+    """The columns of rows of plain values that the library has read; `kinds`: their types."""
+    plain = {field["name"]: field["type"] for field in expanded_plain(reader)["fields"]}
     columns_read = {
         name: pa.array([row[name] for row in rows], type_of(plain[name])) for name in names
     }
-    return {name: as_logical(column, ours[name]) for name, column in columns_read.items()}
+    return {name: as_logical(column, kinds[name]) for name, column in columns_read.items()}
+
+
+@lru_cache(maxsize=1024)
+def _kinds(writer: str, reader: str) -> dict[str, Any]:
+    """Field of the reader -> its type, with instants in the units in which they were written.
+
+    Raises Refused for decimals of other digits, which match nothing (specification, Schema
+    Resolution).
+    """
+    made = _in_units_of(expanded(writer), expanded(reader), "")
+    return {field["name"]: field["type"] for field in made["fields"]}
+
+
+def _in_units_of(theirs: Any, ours: Any, where: str) -> Any:
+    """The reader's type, with the writer's instants; `where`: the field that has it."""
+    theirs, mine = _single(theirs), _single(ours)
+    if not (isinstance(theirs, Mapping) and isinstance(mine, Mapping)):
+        return ours
+    if mine["type"] == "record" == theirs["type"]:
+        written = {field["name"]: field["type"] for field in theirs["fields"]}
+        fields = list[dict[str, Any]]()
+        for field in mine["fields"]:
+            names = (name for name in (field["name"], *field.get("aliases", ())) if name in written)
+            kind, name = field["type"], next(names, None)
+            if name is not None:
+                kind = _in_units_of(written[name], kind, f"{where}.{name}".lstrip("."))
+            fields.append({**field, "type": kind})
+        return _instead(ours, {**mine, "fields": fields})
+    if mine["type"] == "array" == theirs["type"]:
+        return _instead(
+            ours, {**mine, "items": _in_units_of(theirs["items"], mine["items"], where)}
+        )
+    sent, wanted = theirs.get("logicalType"), mine.get("logicalType")
+    if sent in INSTANTS and wanted in INSTANTS:
+        return _instead(ours, {**mine, "logicalType": sent})
+    if sent == wanted == "decimal" and type_of(theirs) != type_of(mine):
+        raise Refused(
+            f"it does not fit the reader's schema: {where} was written as a decimal of other "
+            f"digits ({type_of(theirs)}, not {type_of(mine)})"
+        )
+    return ours
+
+
+def _single(kind: Any) -> Any:
+    """A type, or of a union of NULL and one the other; as it is if there are more."""
+    others = [branch for branch in kind if branch != "null"] if isinstance(kind, list) else [kind]
+    return others[0] if len(others) == 1 else kind
+
+
+def _instead(ours: Any, kind: Any) -> Any:
+    """`kind` in the place of the type that is not NULL."""
+    if not isinstance(ours, list):
+        return kind
+    return [branch if branch == "null" else kind for branch in ours]
 
 
 def _of_schemas() -> tuple[type[Exception], ...]:
@@ -160,7 +225,8 @@ def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, pa
     except Exception:  # the schemas do not fit, as the library will say of each message
         return None
     lacking = [name for name in names if name not in theirs]
-    return {name: column[0] for name, column in _logical_columns([row], reader, lacking).items()}
+    defaults = _logical_columns([row], reader, _kinds(reader, reader), lacking)
+    return {name: column[0] for name, column in defaults.items()}
 
 
 def _is_alike(theirs: Any, ours: Any) -> bool:

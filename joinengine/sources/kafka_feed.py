@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from joinengine.model.errors import DataLost, InvalidRequest, JoinEngineError, StoreUnreachable
 from joinengine.sources.feeds import Feed
-from joinengine.sources.kafka_planning import Offsets, planned
+from joinengine.sources.kafka_planning import Offsets, in_proportion, planned
 from joinengine.sources.places import OffsetRange
 from joinengine.world.kafka_clients import PATIENCE_S, Cluster, library
 from joinengine.world.world import MACHINE
@@ -266,7 +266,10 @@ class KafkaFeed(Feed):
             return dict(last.end)  # what has come since does not change it
         low = last.until_ms if start == last.end else 0
         times, most = (low, int(MACHINE.now_s() * 1e3) + 1), self._topic.max_rows
-        reached, until = planned(start, end, most, times, lambda time: self._offsets(end, time))
+        try:
+            reached, until = planned(start, end, most, times, lambda time: self._offsets(end, time))
+        except StoreUnreachable:  # the tasks, which fetch the messages, wait for the broker
+            reached, until = in_proportion(start, end, most), low
         if reached != end:
             self._plan = _Plan(start, reached, until)
         return dict(reached)

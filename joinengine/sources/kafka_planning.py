@@ -64,11 +64,11 @@ def planned(
         low = until = middle
         furthest, reached = ends, rows
     if reached == 0:  # one moment has more than a batch may have
-        return _in_proportion(start, end, most), low
+        return in_proportion(start, end, most), low
     return furthest, until
 
 
-def _in_proportion(start: Offsets, end: Offsets, most: int) -> dict[int, int]:
+def in_proportion(start: Offsets, end: Offsets, most: int) -> dict[int, int]:
     """Ends that leave each partition the same part of what it has."""
     total = sum(end[number] - start[number] for number in end)
     return {

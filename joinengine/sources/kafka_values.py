@@ -113,7 +113,7 @@ def decoded(
     """
     names = {column.name for column in asked}
     payload = pa.schema([column for column in decoding.payload if column.name in names])
-    read = _Found()
+    read = _Found(stops=decoding.on_error is OnError.FAIL or skipped is None)
     _halved([message.value() for message in messages], 0, payload, decoding, read)
     if read.bad:
         _tell(messages, read.bad, decoding, skipped)
@@ -134,12 +134,16 @@ def decoded(
 
 @dataclass
 class _Found:
-    """What has been decoded, the messages that its rows are of, and why others cannot be."""
+    """What has been decoded, the messages that its rows are of, and why others cannot be.
+
+    `stops`: nothing behind the first bad one counts.
+    """
 
     tables: list[pa.Table] = field(default_factory=list)
     numbers: list[NDArray[np.int64]] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
     is_uneven: bool = False
+    stops: bool = False
 
 
 def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -151,7 +155,7 @@ def _halved(
     values: Sequence[Any], first: int, payload: pa.Schema, decoding: Decoding, read: _Found
 ) -> None:
     """Decode values; those that cannot be are found by halves. `first`: the first's number."""
-    if not values:
+    if not values or (read.bad and read.stops):
         return
     try:
         table, counts = _READ[decoding.value](values, payload, decoding)

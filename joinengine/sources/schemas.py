@@ -241,7 +241,9 @@ def _floored(column: Any) -> Any:
     if not holds(kind, _is_in_nanoseconds):
         return column
     if pa.types.is_timestamp(kind):
-        return pc.floor_temporal(column, unit="microsecond")
+        # Without a zone: the hours that clocks repeat in autumn have no floor in their own.
+        plain = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+        return plain.cast(pa.timestamp("ns", kind.tz and "UTC")).cast(kind)
     if pa.types.is_struct(kind):
         inner = [_floored(column.field(number)) for number in range(kind.num_fields)]
         return pa.StructArray.from_arrays(inner, fields=list(kind), mask=column.is_null())

@@ -82,7 +82,7 @@ def paths_below(
     each folder before the names in it are read. `root`: the place that the folder lies in; None:
     it is the place. A link leads into a folder elsewhere; one into the place, or around it, is
     left out, since what is there is found without it. Raises JoinEngineError for a folder that may
-    not be read.
+    not be read, and for a name that is no text.
     """
     if os.path.isfile(folder):
         yield [folder]
@@ -104,7 +104,10 @@ def paths_below(
                     some = []
                 if entry.name[0] in "._":
                     continue
-                if _is_folder(entry):
+                is_folder = _is_folder(entry)
+                if is_folder or entry.name.endswith(".parquet"):
+                    check_name(entry.path)
+                if is_folder:
                     if not entry.is_symlink():
                         folders.append((entry.path, tops))
                     elif (led_to := _led_to(entry.path, tops)) is not None:
@@ -144,6 +147,18 @@ def _is_walked(target: str, top: str) -> bool:
 
 def _lies_in(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def check_name(path: str) -> None:
+    """Refuse a name of bytes that are no text, which no log and no error could hold."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        raise JoinEngineError(
+            f"source {shown} has a name that is not UTF-8, so it cannot be logged, and what is in "
+            "it would be missing; rename it, or move it out of the source. Nothing is lost"
+        ) from None
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

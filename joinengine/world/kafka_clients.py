@@ -141,7 +141,7 @@ class Cluster:
         StoreUnreachable for a broker that is away.
         """
         reason = error.args[0] if isinstance(error, Exception) and error.args else error
-        text = hidden(in_a_line(getattr(reason, "str", lambda: reason)()), self.options)
+        text = in_a_line(hidden(str(getattr(reason, "str", lambda: reason)()), self.options))
         code, there = getattr(reason, "name", lambda: "")(), f"Kafka at {self.servers}"
         if code in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
             return InvalidRequest(

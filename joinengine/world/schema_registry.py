@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -61,8 +64,11 @@ class Registry:
             token = base64.b64encode(self.user.encode()).decode()
             request.add_header("Authorization", f"Basic {token}")
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                return json.load(answer)
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+                answer = json.load(response)
+            if not isinstance(answer, dict):
+                raise ValueError(f"it answers with a {type(answer).__name__}")
+            return answer
         except urllib.error.HTTPError as error:
             code, words = _said(error)
             if code // 100 == HTTPStatus.NOT_FOUND:
@@ -74,7 +80,7 @@ class Registry:
                 "schema.registry.url or its user in options, give schema=, or make the schema "
                 "agree with the topic's"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise _away(self.url, in_a_line(error)) from None
 
 
@@ -83,7 +89,7 @@ def _said(error: urllib.error.HTTPError) -> tuple[int, str]:
     try:
         answer = json.loads(error.read())
         return int(answer["error_code"]), in_a_line(answer["message"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, HTTPException):
         return 0, in_a_line(error)
 
 
@@ -92,6 +98,17 @@ def _away(url: str, why: str) -> StoreUnreachable:
         f"schema registry {url} does not answer ({why}); check that it runs there, and "
         "schema.registry.url"
     )
+
+
+def _is_address(url: str) -> bool:
+    """Whether a URL is of one server, and has nothing that may be a secret."""
+    parts = urlsplit(url)
+    try:
+        is_server = parts.hostname is not None and parts.port != 0
+    except ValueError:  # the port is no number
+        return False
+    others = parts.query or parts.fragment or any(mark in url for mark in "@,")
+    return is_server and not others and parts.scheme in ("http", "https")
 
 
 def registry_of(settings: dict[str, Any]) -> Registry | None:
@@ -105,11 +122,17 @@ def registry_of(settings: dict[str, Any]) -> Registry | None:
     for name in _SOURCES:
         settings.pop(name, None)
     users = [settings.pop(name, "") for name in _USERS]
-    parts = urlsplit(str(url))
+    parts = urlsplit("")
+    with suppress(ValueError):  # brackets that do not close
+        parts = urlsplit(str(url))
     bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    if parts.scheme not in ("http", "https") or "," in bare:
+    if not _is_address(bare):
+        # What is before and behind it may be a secret.
+        behind = re.split("[?#]", str(url).rpartition("@")[2])[0]
         raise InvalidRequest(
-            f"options: schema.registry.url: expected one URL of http or https; found {quoted(bare)}"
+            f"options: schema.registry.url: expected one URL of http or https, such as "
+            f"http://registry:8081; found {quoted(behind)}. Give name and password as "
+            "schema.registry.basic.auth.user.info"
         )
     in_url = unquote(f"{parts.username}:{parts.password or ''}") if parts.username else ""
     return Registry(bare, next(filter(None, [*users, in_url]), ""))

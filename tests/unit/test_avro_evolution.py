@@ -5,16 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+from contextlib import nullcontext
 from decimal import Decimal
+from types import SimpleNamespace
 
 import fastavro
 import pyarrow as pa
 import pytest
 
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, UnreadableMessage
+from joinengine.sources import kafka_avro
 from joinengine.sources.avro_schemas import columns_of, schema_text
 from joinengine.sources.json_values import Refused
 from joinengine.sources.kafka_avro import read_avro
+from joinengine.sources.kafka_values import Decoding, OnError, ValueFormat, decoded
 from joinengine.world.schema_registry import NoSuchSchema, Registry
 
 NOON = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -71,9 +75,31 @@ def read(writer, row, reader, number=7):
     ("theirs", "sent", "ours", "value"),
     [
         ("long", MILLIS, logical("long", "timestamp-millis"), NOON),
-        ("int", 86_400_000, logical("long", "timestamp-millis"), dt.datetime(1970, 1, 2)),
+        (
+            "int",
+            86_400_000,
+            logical("long", "timestamp-millis"),
+            dt.datetime(1970, 1, 2, tzinfo=dt.UTC),
+        ),
         (logical("long", "timestamp-millis"), MILLIS, "long", MILLIS),
-        (logical("long", "timestamp-millis"), MILLIS, logical("long", "timestamp-micros"), None),
+        (
+            logical("long", "timestamp-millis"),
+            MILLIS,
+            ["null", logical("long", "timestamp-micros")],
+            NOON,
+        ),
+        (
+            ["null", logical("long", "timestamp-micros")],
+            MILLIS * 1000 + 1,
+            logical("long", "local-timestamp-millis"),
+            NOON.replace(tzinfo=None, microsecond=1),
+        ),
+        (
+            {"type": "array", "items": logical("long", "timestamp-micros")},
+            [MILLIS * 1000],
+            {"type": "array", "items": logical("long", "timestamp-millis")},
+            [NOON],
+        ),
         (logical("int", "date"), 1, "int", 1),
         ("int", 1, logical("int", "date"), dt.date(1970, 1, 2)),
         ("bytes", b"\xff\x83", logical("bytes", "decimal", precision=9, scale=2), "-1.25"),
@@ -90,13 +116,22 @@ def read(writer, row, reader, number=7):
     ],
     ids=str,
 )
-def test_logical_types_play_no_part_in_resolution(theirs, sent, ours, value):
+def test_types_are_resolved_as_plain_ones_and_instants_keep_their_units(theirs, sent, ours, value):
     row = read(record(field("x", theirs)), {"x": sent}, record(field("x", ours)))
-    if value is None:  # the same number, in other units
-        value = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=sent)
-    if isinstance(value, dt.datetime):
-        value = value.replace(tzinfo=dt.UTC)
     assert row == {"x": Decimal(value) if value == "-1.25" else value}
+
+
+def test_decimals_of_other_digits_are_refused():
+    kinds = [logical("bytes", "decimal", precision=9, scale=scale) for scale in (2, 4)]
+    theirs, ours = (record(field("o", record(field("d", kind), name="q"))) for kind in kinds)
+    with pytest.raises(Refused, match=r"o\.d was written as a decimal of other digits .*9, 2"):
+        read(theirs, {"o": {"d": b"\x7d"}}, ours)
+
+
+def test_a_field_that_was_renamed_keeps_the_unit_in_which_it_was_written():
+    ours = field("at", logical("long", "timestamp-millis"), aliases=["x"])
+    theirs = field("x", logical("long", "timestamp-micros"))
+    assert read(record(theirs), {"x": MILLIS * 1000}, record(ours)) == {"at": NOON}
 
 
 INNER = record(field("x", "int", default=4), field("y", "bytes", default="\u00ff"), name="q")
@@ -174,6 +209,26 @@ def test_what_does_not_fit_is_refused_as_a_message(writer, row, reader, said):
 def test_a_schema_that_nobody_knows_is_refused_as_a_message():
     with pytest.raises(Refused, match="the schema registry has no schema 9: Schema not found"):
         read(record(field("a", "int")), {"a": 1}, record(field("a", "int")), number=9)
+
+
+@pytest.mark.parametrize("on_error", OnError)
+def test_a_schema_that_is_missing_is_asked_for_once(on_error, monkeypatch):
+    """However many messages name it, and however they are cut to find those that are bad."""
+    asked, known = [], registry(**{"schemas/ids/7": {"schema": json.dumps(record(INNER))}})
+    monkeypatch.setattr(Known, "ask", lambda self, path, **_: asked.append(path) or {}[path])
+    monkeypatch.setattr(kafka_avro, "NoSuchSchema", KeyError)
+    text, skipped = json.dumps(record(field("x", "int"))), []
+    decoding = Decoding(ValueFormat.AVRO, columns_of(text), (), on_error, text, known)
+    monkeypatch.setattr(kafka_avro, "_missing", {})
+    message = SimpleNamespace(
+        value=lambda: b"\0\0\0\0\x09\x02", topic=str, partition=int, offset=int
+    )
+    messages = [message] * 100
+    fails = pytest.raises(UnreadableMessage, match="the schema registry has no schema 9")
+    with fails if on_error is OnError.FAIL else nullcontext():
+        assert decoded(messages, decoding, decoding.payload, skipped).num_rows == 0
+    assert asked == ["schemas/ids/9"]
+    assert bool(skipped) is (on_error is OnError.SKIP)
 
 
 def test_schemas_that_a_registry_refers_to_are_read():

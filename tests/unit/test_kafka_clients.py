@@ -77,6 +77,8 @@ def test_each_error_has_its_sentence_and_tells_no_secret(code, kind, said):
         assert type(found) is kind
         assert said in str(found)
         assert SECRET not in str(found)
+    cut = kafka.KafkaError(getattr(kafka.KafkaError, code), f"{'x' * 196} {SECRET} is wrong")
+    assert SECRET[:2] not in str(Cluster("host:1", {"sasl.password": SECRET}).told(cut, "clicks"))
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.model.errors import StoreUnreachable
+from joinengine.sources.kafka_feed import KafkaFeed, Topic
 from joinengine.sources.kafka_planning import planned
 from joinengine.sources.places import OffsetRange, shared
 from joinengine.sources.positions import RowGroup
+from joinengine.world.kafka_clients import Cluster
 
 
 def offsets_in(times):
@@ -73,3 +76,18 @@ def test_row_groups_and_short_ranges_stay_whole():
     pieces = [(0, RowGroup("f", 0, 100_000)), (1, OffsetRange("t", 0, 0, 100))]
     assert shared(pieces, 4) == pieces
     assert shared(pieces[1:], 4) == pieces[1:]
+
+
+def test_a_broker_that_is_away_does_not_end_a_query_that_lags(monkeypatch):
+    """Only partitions are then read in proportion, and not up to the same time."""
+
+    def away(*_):
+        raise StoreUnreachable("Kafka does not answer")
+
+    feed = KafkaFeed(Topic(Cluster("host:1"), "clicks", max_rows=10), None)
+    feed._begin = {0: 0, 1: 0}
+    feed._there.begins, feed._there.ends = {0: 0, 1: 0}, {0: 30, 1: 10}
+    monkeypatch.setattr(feed, "_offsets", away)
+    assert feed.advance({0: 0, 1: 0}) == {0: 8, 1: 3}
+    monkeypatch.setattr(feed, "_offsets", lambda *_: pytest.fail("its plan is kept"))
+    assert feed.advance({0: 0, 1: 0}) == {0: 8, 1: 3}

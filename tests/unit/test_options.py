@@ -276,3 +276,20 @@ def test_columns_of_folders():
         given.check_folders(sink, [])
         with pytest.raises(InvalidRequest, match=f"partitionBy: {sink} writes no folders"):
             given.check_folders(sink, ["a"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Catalog.uri", "KAFKA.sasl.password", "kafka.schema.registry.url", "password", "url"),
+        *("liveToken", "dbPassword"),
+    ],
+)
+def test_secrets_are_not_shown_however_their_names_are_written(name):
+    (written,) = given.named(name, "hunter2")
+    assert given.is_secret(written)
+
+
+def test_the_beginning_of_what_is_handed_on_has_one_case():
+    assert given.named("Catalog.Uri", "x") == {"catalog.Uri": "x"}
+    assert given.named("KAFKA.acks", 1) == {"kafka.acks": "1"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+import urllib.request
+from http.client import BadStatusLine, IncompleteRead
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -94,8 +97,41 @@ def test_a_user_is_sent_and_never_told(served, more):
     assert "hunter" not in f"{said.value} {registry!r}"
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://me:hunter2@a,http://b", "registry:8081"])
+def test_answers_that_are_cut_or_none_are_waited_out(served, monkeypatch):
+    """Such as those of a proxy, or of a port that speaks TLS."""
+    address, answers, asked = served
+    answers.append((200, {"schema": "x"}))
+    real, broken = urllib.request.urlopen, [IncompleteRead(b"{"), BadStatusLine("\x15"), None]
+
+    def opened(*given, **more):
+        if not broken:
+            return real(*given, **more)
+        error = broken.pop(0)
+        if error is None:
+            return io.BytesIO(b"[]")
+        raise error
+
+    monkeypatch.setattr(urllib.request, "urlopen", opened)
+    assert Registry(f"http://{address}").ask("schemas/ids/1", patience_s=30) == {"schema": "x"}
+    assert len(asked) == 1
+    broken.append(BadStatusLine("\x15"))
+    with pytest.raises(StoreUnreachable, match="does not answer"):
+        Registry(f"http://{address}").ask("schemas/ids/1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://x", "http://me:hunter2@a,http://b", "registry:8081", "me:hunter2@registry:8081"),
+        *(
+            "http://me:hunter2@a,http://me:hunter2@b",
+            "http://me:hun/ter2@a",
+            "http://me:hun#ter2@a",
+        ),
+        *("https://a/?token=hunter2", "http://:80", "http://a:b", "http://[a"),
+    ],
+)
 def test_what_is_no_address_is_refused_without_its_password(url):
     with pytest.raises(InvalidRequest, match="expected one URL of http or https") as said:
         registry_of({"schema.registry.url": url})
-    assert "hunter2" not in str(said.value)
+    assert not any(part in str(said.value) for part in ("hun", "ter2"))

@@ -118,6 +118,14 @@ def test_nanoseconds_inside_are_cut_down_as_those_alone(kind, part):
     assert found.to_pylist() == list(expected[part])
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_nanoseconds_in_the_hour_that_clocks_repeat_are_cut_down(zone):
+    hour = 1_792_888_200 * 10**9  # 02:30 in Berlin, when it is summer time still
+    column = pa.array([hour + 1500, hour + 3600 * 10**9, -1, None], pa.timestamp("ns", zone))
+    found = cast(column, pa.timestamp("us", zone and "UTC")).cast(pa.int64())
+    assert found.to_pylist() == [hour // 1000 + 1, hour // 1000 + 3600 * 10**6, -1, None]
+
+
 def test_int96_holds_instants_of_all_years(tmp_path):
     (tmp_path / "in").mkdir()
     at = [dt.datetime(1600, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 1, 1), dt.datetime(9999, 1, 1)]
