@@ -345,7 +345,7 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("float keys", "floating-point keys are refused", float_key),
     ("a full outer join without a window", "needs a window", no_window),
     ("a layout that does not exist", "layout: expected one of", wrong_layout),
-    ("a layout that cannot do it", "use dynamic, bi or shuffle", layout_that_cannot),
+    ("a layout that cannot do it", "use auto, dynamic, bi or shuffle", layout_that_cannot),
     ("an option with a typing error", "Did you mean 'sideOutput'", option_typo),
     ("a format with a typing error", "refused", unknown_format),
     ("one folder for checkpoint and output", "refused", one_folder_for_both),

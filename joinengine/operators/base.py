@@ -374,6 +374,16 @@ def time_column(query: QuerySpec, source: int) -> str | None:
     return None
 
 
+def ahead_us(query: QuerySpec, source: int) -> int | None:
+    """How far event times of a source may be ahead of the clock for all who join it.
+
+    In microseconds; None: as far as they like.
+    """
+    readers = query.readers_of(FromSource(source))
+    limits = (operator.admission(side).ahead_us for operator, side in readers)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def sides_of(operator: Operator) -> tuple[Side, ...]:
     """The sides of an operator: two, LEFT alone, or more."""
     return tuple(Side)[: len(operator.inputs)]

@@ -98,6 +98,12 @@ def _inside(
                 f"{what}: {where} has {len(matching) or 'no'} fields {name!r}; "
                 f"its fields are {there}"
             )
+        alike = [field.name for field in fields if _same(field.name, name, exact=False)]
+        if len(alike) > 1:  # the evaluator would take the first
+            raise InvalidRequest(
+                f"{what}: {where} has fields whose names differ in case alone: {', '.join(alike)}; "
+                "rename one of them where the data is written"
+            )
         names.append(matching[0].name)
         kind = matching[0].type
     return Reference(side, column.name, tuple(names), kind)

@@ -67,15 +67,18 @@ def _expression(kind: pa.DataType, sql: str, variables: count[int]) -> str:
     if _is_written_otherwise(kind):
         return _plain_expression(kind, sql)
     if pa.types.is_struct(kind):
+        # By place: two names may differ in case alone, which is one name for DuckDB.
         fields = ", ".join(
-            f"{_text(part.name)}, {_expression(part.type, f'{sql}[{_text(part.name)}]', variables)}"
-            for part in kind
+            f"{_text(part.name)}, {_expression(part.type, f'struct_values({sql})[{n}]', variables)}"
+            for n, part in enumerate(kind, 1)
         )
         return f"CASE WHEN {sql} IS NOT NULL THEN json_object({fields}) END"
     item = f"e{next(variables)}"
     if pa.types.is_map(kind):
-        value = _expression(kind.item_type, f"{item}.value", variables)
-        pairs = f"lambda {item}: {{'key': {item}.key, 'value': {value}}}"
+        key, value = f"{item}.key", _expression(kind.item_type, f"{item}.value", variables)
+        if pa.types.is_timestamp(kind.key_type) or is_bytes(kind.key_type):
+            key = _plain_expression(kind.key_type, key)
+        pairs = f"lambda {item}: {{'key': {key}, 'value': {value}}}"
         return f"map_from_entries(list_transform(map_entries({sql}), {pairs}))"
     return f"list_transform({sql}, lambda {item}: {_expression(kind.value_type, item, variables)})"
 

@@ -76,7 +76,7 @@ class KafkaTarget(Target):
         self._writers = writers
         self._carry_out = carry_out
         self._opening = 0, 0
-        self._token = NOTHING
+        self._token = self._furthest = NOTHING
         self._is_first = True
 
     @property
@@ -101,11 +101,17 @@ class KafkaTarget(Target):
             self._take()
         self._opening = generation, self._opening[1] + 1
         reports = self._run((), opens=True)
-        self._token = min(report.token for report in reports)
+        tokens = [report.token for report in reports]
+        self._token, self._furthest = min(tokens), max(tokens)
 
     @override
     def token(self) -> int:
         return self._token
+
+    @override
+    def furthest(self) -> int:
+        """Of several writers some may have delivered a batch whose others were killed."""
+        return self._furthest
 
     @override
     def commit(self, batches: Held) -> None:
@@ -119,7 +125,7 @@ class KafkaTarget(Target):
         self._is_first = False
         self._run(batches, opens=False)
         if exactly:
-            self._token = last[0]
+            self._token = self._furthest = last[0]
         else:
             note_handed_over(results, *last)
 

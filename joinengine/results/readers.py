@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.merging import TARGET_BYTES
-from joinengine.results.sinks import AtLeastOnce
+from joinengine.results.sinks import AtLeastOnce, check_staged
 from joinengine.results.staging import Cutting, rows_of
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.sources.readings import conform
@@ -48,6 +48,7 @@ class ReaderSink(AtLeastOnce):
     @override
     def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Call the function; the reader ends with the call."""
+        check_staged(self.results, files)
         over = Event()
         pieces = _pieces(self.results, files, self.schema, over)
         try:

@@ -83,6 +83,10 @@ class Target(Protocol):
         May be answered from memory while nobody else can have opened the target.
         """
 
+    def furthest(self) -> int:
+        """The newest batch of which a part is delivered: that of `token`, if there are no parts."""
+        return self.token()
+
     @abstractmethod
     def commit(self, batches: Held) -> None:
         """Deliver the staged files of `batches`, and the number of the last one as the token.
@@ -191,7 +195,7 @@ class TokenSink(Sink):
     def begin(self, batch: int, generation: int) -> None:
         if not self.to.may_hold():
             return
-        delivered = self._tried(lambda: self._token(batch, generation))
+        delivered = self._tried(lambda: self._opened_for(batch, generation).furthest())
         if delivered > batch:
             self._check_alone(batch, generation)
             raise DamagedState(
@@ -220,18 +224,18 @@ class TokenSink(Sink):
             raise
 
     def _deliver_once(self, batches: Held, generation: int) -> None:
-        delivered = self._token(batches[-1][0], generation)
+        delivered = self._opened_for(batches[-1][0], generation).token()  # 4
         left = tuple((batch, files) for batch, files in batches if batch > delivered)
         if any(files for _, files in left):
             self._commit(left, generation)  # 5
 
-    def _token(self, batch: int, generation: int) -> int:
-        """The newest batch that is delivered, as a driver reads it that goes on behind `batch`."""
+    def _opened_for(self, batch: int, generation: int) -> Target:
+        """The target, as a driver reads its token that goes on behind `batch`."""
         self._check_alone(batch, generation)  # 1
         if self._opened != generation:
             self._open(generation)  # 2
             self._check_alone(batch, generation)  # 3
-        return self.to.token()  # 4
+        return self.to
 
     def _commit(self, batches: Held, generation: int) -> None:
         """Deliver batches above the token that was just read."""

@@ -13,7 +13,6 @@ for once in a process.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -36,6 +35,7 @@ from joinengine.sources.avro_schemas import (
 )
 from joinengine.sources.json_values import Refused
 from joinengine.world.schema_registry import NoSuchSchema, Registry
+from joinengine.world.world import MACHINE
 
 #: A zero, and the number of the writer's schema, the greatest byte first.
 HEADER_BYTES = 5
@@ -55,12 +55,12 @@ def _known(registry: Registry, number: int) -> str:
 def _written(registry: Registry, number: int) -> str:
     """The schema of a writer. Raises Refused if the registry has none of this number."""
     until_s, why = _missing.get((registry, number), (0.0, ""))
-    if time.monotonic() >= until_s:
+    if MACHINE.timer_s() >= until_s:
         try:
             return _known(registry, number)
         except NoSuchSchema as error:
             why = f"the schema registry has no schema {number}: {error}"
-            _missing[registry, number] = time.monotonic() + _MISSING_S, why
+            _missing[registry, number] = MACHINE.timer_s() + _MISSING_S, why
     raise Refused(why)
 
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
+from joinengine.model.conditions import Computed
 from joinengine.model.errors import StoreUnreachable
 from joinengine.model.skipped import Skipped
 from joinengine.sources.kafka_feed import GONE, lost
@@ -60,7 +61,8 @@ class KafkaReading(Projection):
     """How the messages of a topic are read: from where, and how a value becomes columns.
 
     `loses`: offsets that are gone are told and passed over. `time`: the column of event time, of
-    which each partition's greatest is told; None: there is none.
+    which each partition's greatest is told; None: there is none. `ahead_us`: times further ahead of
+    the clock do not count for that; None: all do.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster(""))
@@ -68,6 +70,7 @@ class KafkaReading(Projection):
     decoding: Decoding = field(default_factory=Decoding)
     loses: bool = False
     time: str | None = None
+    ahead_us: int | None = None
 
     @override
     def batches(
@@ -90,19 +93,28 @@ class KafkaReading(Projection):
                 yield from refused
                 kept = stepped(batch, self.steps, self.columns)
                 if seen is not None:
-                    _see(seen, kept, messages, self.time)
+                    # Filters take no part: a partition has come as far as what it has brought.
+                    self._see(seen, kept if self._computes_time else batch, messages)
                 if kept.num_rows:
                     yield conform(kept, self.schema)
 
+    @property
+    def _computes_time(self) -> bool:
+        return any(isinstance(step, Computed) and step.name == self.time for step in self.steps)
 
-def _see(seen: Seen, batch: pa.RecordBatch, messages: Sequence[Any], time: str | None) -> None:
-    """Note how far a partition has come; chunks hold messages of one partition."""
-    last = messages[-1]
-    partition, (kind, stamp) = last.partition(), last.timestamp()
-    if kind:
-        seen.stamps[partition] = stamp
-    if batch.num_rows and time in batch.schema.names:
-        newest = pc.max(batch.column(time)).cast(pa.timestamp("us")).cast(pa.int64()).as_py()
+    def _see(self, seen: Seen, batch: pa.RecordBatch, messages: Sequence[Any]) -> None:
+        """Note how far a partition has come; chunks hold messages of one partition."""
+        last = messages[-1]
+        partition, (kind, stamp) = last.partition(), last.timestamp()
+        if kind:
+            seen.stamps[partition] = stamp
+        if not batch.num_rows or self.time not in batch.schema.names:
+            return
+        times = batch.column(self.time).cast(pa.timestamp("us")).cast(pa.int64())
+        if self.ahead_us is not None:
+            latest = round(MACHINE.now_s() * 1e6) + self.ahead_us
+            times = times.filter(pc.less_equal(times, latest))
+        newest = pc.max(times).as_py()
         if newest is not None:
             seen.times[partition] = max(newest, seen.times.get(partition, newest))
 

@@ -316,7 +316,10 @@ def partition_value(value: str | None, kind: pa.DataType, zone: str) -> pa.Scala
     try:
         if pa.types.is_timestamp(kind):
             local = pc.cast(pa.scalar(value), pa.timestamp("us"))
-            return pc.cast(pc.assume_timezone(local, zone), kind) if kind.tz else local
+            if not kind.tz:
+                return local
+            # Of the two moments that clocks show as one, Spark takes the first.
+            return pc.cast(pc.assume_timezone(local, zone, ambiguous="earliest"), kind)
         return pc.cast(pa.scalar(value.removeprefix("+")), kind)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None

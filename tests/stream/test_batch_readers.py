@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, equi, parquet_stream
+from joinengine import CheckpointMismatch, InvalidRequest, StreamJoin, equi, parquet_stream
 from tests.stream.cases import pairs
 from tests.stream.conftest import oracle
 
@@ -42,6 +42,13 @@ def test_each_batch_comes_as_a_reader_with_its_number(writer, folders):
     assert expected
     assert found == expected
     assert "resident" not in query.explain() or "jobs" not in query.explain()
+
+
+def test_a_batch_that_went_elsewhere_is_not_handed_over(writer, tmp_path):
+    writer().format("parquet").start(tmp_path / "out").awaitTermination()
+    with pytest.raises(CheckpointMismatch, match="staged for the sink that the checkpoint had"):
+        query = writer().foreach_batch_arrow(lambda *_: pytest.fail("it is not for us")).start()
+        query.awaitTermination()
 
 
 def test_a_batch_that_failed_comes_again_after_a_restart(writer):

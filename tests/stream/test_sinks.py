@@ -189,6 +189,10 @@ def test_the_folder_of_a_checkpoint_is_no_pattern(spark, folders, tmp_path, name
     writer = writer.option("checkpointLocation", tmp_path / name)
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sum(found) == expected(folders).total()
+    writer = joined.writeStream.format("memory").queryName("of_a_pattern")
+    writer = writer.option("checkpointLocation", tmp_path / f"{name} of memory")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert spark.table("of_a_pattern").count() == expected(folders).total()
 
 
 def test_instants_of_a_transformed_batch_are_those_of_other_results(transformed, tmp_path):

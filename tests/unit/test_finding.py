@@ -193,16 +193,6 @@ def test_files_are_found_in_the_order_of_their_modification(place):
     assert place.look() == ["b.parquet", "d.parquet", "c.parquet"]
 
 
-def test_a_noticed_name_that_is_no_text_is_refused_in_a_sentence(place):
-    touched(place.root / "a.parquet")
-    assert place.look() == ["a.parquet"]
-    assert place.look() == []
-    with open(os.path.join(os.fsencode(place.root), b"\xe9.parquet"), "wb"):
-        pass
-    with pytest.raises(JoinEngineError, match=r"\\xe9\.parquet has a name that is not UTF-8"):
-        place.look()
-
-
 def test_what_is_not_logged_is_found_again(place):
     touched(place.root / "b.parquet")
     assert place.look(log=False) == place.look(log=False) == ["b.parquet"]
@@ -408,15 +398,3 @@ def test_nothing_stays_open(tmp_path, monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == before + 1
     place.finding.close()
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.parametrize("below", [b"", b"in"])
-def test_a_name_that_is_no_text_is_refused_in_a_sentence(tmp_path, below):
-    place = os.path.join(os.fsencode(tmp_path), b"caf\xe9" if below else b"")
-    os.makedirs(place, exist_ok=True)
-    with open(os.path.join(place, b"\xe9.parquet"), "wb"):
-        pass
-    with open(os.path.join(os.fsencode(tmp_path), b"\xe9.txt"), "wb"):
-        pass
-    with pytest.raises(JoinEngineError, match=r"source \S*\\xe9\S* has a name that is not UTF-8"):
-        list(find(str(tmp_path)))

@@ -103,3 +103,27 @@ def test_instants_with_more_digits_are_cut_to_microseconds():
     assert third["l"] == [None, noon.replace(microsecond=500000)]
     with pytest.raises(pa.ArrowInvalid, match="timestamp"):
         objects([b'{"t": "2026-01-02T12:00:00.1234567891Z"}'], schema)
+
+
+def test_fields_that_differ_in_case_alone_are_told_apart():
+    kind = pa.struct([("a", pa.float64()), ("A", INSTANT), ("x", pa.struct([("B", pa.binary())]))])
+    value = {"a": 1.5, "A": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "x": {"B": b"\xff"}}
+    batch = pa.record_batch([pa.array([value, None], kind)], ["s"])
+    written = [json.loads(one)["s"] for one in objects_of(batch).to_pylist()]
+    assert written == [
+        {"a": 1.5, "A": "2026-01-01T00:00:00.000000Z", "x": {"B": "/w=="}},
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "text"),
+    [
+        (INSTANT, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "2026-01-01T00:00:00.000000Z"),
+        (pa.binary(), b"\xff", "/w=="),
+        (pa.int64(), 7, "7"),
+    ],
+)
+def test_keys_of_maps_are_written_as_values_are(kind, key, text):
+    batch = pa.record_batch([pa.array([[(key, 0.5)]], pa.map_(kind, pa.float64()))], ["m"])
+    assert json.loads(objects_of(batch)[0].as_py()) == {"m": {text: 0.5}}

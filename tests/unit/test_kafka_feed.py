@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from joinengine.model.errors import DataLost, InvalidRequest
+from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources import kafka_feed
 from joinengine.sources.kafka_feed import KafkaFeed, Topic
 from joinengine.sources.kafka_reading import KafkaReading, close_clients
-from joinengine.sources.places import OffsetRange
+from joinengine.sources.kafka_values import Decoding, ValueFormat
+from joinengine.sources.places import OffsetRange, Seen
 from joinengine.world.kafka_clients import Cluster
 from tests.brokers import fresh_topic, produce
 from tests.waiting import soon
@@ -239,3 +244,38 @@ def test_starts(broker):
         feed_of(broker, topic, {1: 11})
     with pytest.raises(InvalidRequest, match="has no topic 'nowhere'"):
         feed_of(broker, "nowhere")
+
+
+def test_how_far_a_partition_has_come(broker, monkeypatch):
+    """By all that it brings, whatever filters leave; not by what is ahead of the clock."""
+    topic, now_s = fresh_topic(broker, 1), 1_000_000
+    rows = [(now_s - 5, 1), (now_s - 3, 0), (now_s + 10**6, 1), (now_s + 7, 0), (None, 1)]
+
+    def text(at):
+        return None if at is None else dt.datetime.fromtimestamp(at, dt.UTC).isoformat()
+
+    produce(broker, topic, [json.dumps({"at": text(at), "v": v}) for at, v in rows])
+    monkeypatch.setattr("joinengine.sources.kafka_reading.MACHINE.now_s", lambda: now_s)
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+    feed = feed_of(broker, topic)
+    place = feed.begin()
+    pieces = feed.pieces(place, feed.advance(place))
+    for ahead_us, where, expected in [
+        (None, "v = 0", now_s + 10**6),
+        (8_000_000, "v = 1", now_s + 7),
+        (7_000_000, "v = 2", now_s + 7),
+        (6_999_999, "v = 1", now_s - 3),
+    ]:
+        step = compile_predicate(where, (schema, pa.schema([])), "where")
+        reading = KafkaReading(
+            schema,
+            (step,),
+            cluster=Cluster(broker.servers),
+            topic=topic,
+            decoding=Decoding(ValueFormat.JSON, schema),
+            time="at",
+            ahead_us=ahead_us,
+        )
+        seen = Seen()
+        list(reading.batches(pieces, None, seen))
+        assert seen.times == {0: expected * 10**6}

@@ -85,6 +85,17 @@ def test_names_have_their_case_if_asked():
         compile_predicate("left.geo.lat = 1", (LEFT, RIGHT), "where", exact=True)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_fields_that_differ_in_case_alone_are_refused(exact):
+    """DuckDB, which evaluates, would take the first of them."""
+    kind = pa.struct([("a", pa.int64()), ("A", pa.int64()), ("b", pa.int64())])
+    sides = pa.schema([("s", kind)]), pa.schema([])
+    for text in ("s.A > 5", "s.a > 5"):
+        with pytest.raises(InvalidRequest, match="fields"):
+            compile_predicate(text, sides, "where", exact=exact)
+    assert compile_predicate("s.b > 5", sides, "where", exact=exact)
+
+
 def test_fields_of_structs_that_are_null():
     rows = [{"Lat": 2.0, "in": {"x y": 1}}, None, {"Lat": None, "in": None}]
     batch = pa.RecordBatch.from_arrays([pa.array(rows, GEO)], names=["geo"])

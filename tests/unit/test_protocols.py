@@ -88,7 +88,7 @@ OPTIONAL = {
     *("Layout.place", "Layout.copies"),
     "Shelf.reduced",
     *("Operator.is_changelog", "Operator.kind", "Operator.finish", "Operator.until_us"),
-    *("Query.conclude", "Query.part"),
+    *("Query.conclude", "Query.part", "Target.furthest"),
 }
 
 

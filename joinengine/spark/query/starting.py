@@ -15,7 +15,7 @@ from joinengine.driver.recovery.demands import standing_by
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Durability
-from joinengine.operators.base import time_column
+from joinengine.operators.base import ahead_us, time_column
 from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
@@ -253,13 +253,11 @@ def _marked(request: Request) -> tuple[Storage, Wanted] | None:
 
 def _streams(request: Request, checkpoint: Checkpoint) -> Streams:
     """The `Stream`s, as the driver reads their logs."""
-    own = request.own_feeds(checkpoint)
+    own, query = request.own_feeds(checkpoint), request.query
+    numbered = [(stream, feed["source"]) for stream, feed in own]
     return Streams(
         [feed for _, feed in own],
-        {
-            feed["source"]: stream.timed(time_column(request.query, feed["source"]))
-            for stream, feed in own
-        },
+        {n: stream.timed(time_column(query, n), ahead_us(query, n)) for stream, n in numbered},
         session.parallelism(request.spark),
         {feed["source"]: stream.footers for stream, feed in own},
     )

@@ -14,6 +14,7 @@ In a session that the user has made, a query sets for itself what a query can ha
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import warnings
@@ -37,6 +38,8 @@ from joinengine.spark.session.home import lent_spark_home, serves_workers
 from joinengine.spark.session.interpreter import check_interpreter
 from joinengine.spark.session.java import check_java
 
+#: An offset of a time zone, as Java takes it.
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _HELPS = {
@@ -244,9 +247,24 @@ def parallelism(spark: SparkSession) -> int:
 def zone() -> str:
     """The time zone of the Spark session, for dates and hours of instants; no session: UTC."""
     try:
-        return str(SparkSession.active().conf.get("spark.sql.session.timeZone"))
+        return zone_of(str(SparkSession.active().conf.get("spark.sql.session.timeZone")))
     except PySparkRuntimeError:
         return "UTC"
+
+
+def zone_of(text: str) -> str:
+    """A time zone in the one form that Arrow and DuckDB read as Spark does.
+
+    >>> [zone_of(text) for text in ("Z", "-8", "GMT+2", "UTC+01:30", "Europe/Berlin")]
+    ['UTC', '-08:00', '+02:00', '+01:30', 'Europe/Berlin']
+    """
+    if text in ("Z", "UT", "GMT0"):
+        return "UTC"
+    offset = _OFFSET.fullmatch(text)
+    if offset is None:
+        return text
+    sign, hours, minutes = offset.groups(default="00")
+    return f"{sign}{hours:0>2}:{minutes}" if int(hours) or int(minutes) else "UTC"
 
 
 def case_sensitive() -> bool:

@@ -36,11 +36,16 @@ def frame_of(
     if not files:
         return spark.createDataFrame([], columns)
     if not is_url(storage.folder):
-        paths = [_GLOB.sub(r"\\\g<0>", f"{storage.folder}/{file.name}") for file in files]
+        paths = [as_path(f"{storage.folder}/{file.name}") for file in files]
         return spark.read.schema(columns).parquet(*paths)
     rows = [(file.name, file.size_bytes, file.crc32) for file in files]
     named = spark.createDataFrame(rows, _STORED).repartition(len(rows))
     return named.mapInArrow(_Opened(storage.folder, schema), columns)
+
+
+def as_path(path: str) -> str:
+    """A path in the form in which Spark takes it for what it is, and not for a pattern."""
+    return _GLOB.sub(r"\\\g<0>", path)
 
 
 def frame_in_store(spark: SparkSession, place: str, schema: pa.Schema) -> DataFrame:

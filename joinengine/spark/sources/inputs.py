@@ -79,7 +79,7 @@ class Stream(OwnStream):
         return self.feed.get("columns")
 
     @override
-    def timed(self, column: str | None) -> Reading:
+    def timed(self, column: str | None, ahead_us: int | None) -> Reading:
         return self.reading
 
     @override

@@ -105,8 +105,8 @@ class KafkaStream(OwnStream):
         return dict(self.feed)
 
     @override
-    def timed(self, column: str | None) -> KafkaReading:
-        return replace(self.reading, time=column)
+    def timed(self, column: str | None, ahead_us: int | None) -> KafkaReading:
+        return replace(self.reading, time=column, ahead_us=ahead_us)
 
     @override
     def awaiting(self, until: Mapping[int, int]) -> KafkaStream:

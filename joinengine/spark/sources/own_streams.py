@@ -105,8 +105,8 @@ class OwnStream(ABC):
         """The options of its feed; `column`: its event time in the query, None: that of none."""
 
     @abstractmethod
-    def timed(self, column: str | None) -> Projection:
-        """How it is read in a query with this event time."""
+    def timed(self, column: str | None, ahead_us: int | None) -> Projection:
+        """How it is read in a query with this event time; `ahead_us`: as in the windows."""
 
     def awaiting(self, until: Mapping[int, int]) -> Self:
         """The stream of which as much must have come before others are read, if it is read first.
