@@ -95,7 +95,7 @@ def state(
     checkpoint: str, key: str | None, join_number: int | None, json_path: Path | None
 ) -> None:
     """Show the contents of CHECKPOINT, a folder or a URL of an object store."""
-    from joinengine.reporting.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
+    from joinengine.lab.commands.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
 
     report = inspect(checkpoint)
     if key is not None:
