@@ -180,13 +180,6 @@ class LayoutChoice(Protocol):
         """The choice as it serves joins with a condition."""
         return self
 
-    def serves(self) -> str:
-        """Which joins the layout serves, in words."""
-        kinds = {"theta": self.serves_theta, "as-of": self.meets_all, "multiway": self.meets_all}
-        *most, last = ["equi", "band", *(kind for kind, served in kinds.items() if served)]
-        joins = f"{', '.join(most)} and {last}"
-        return f"{joins}; aggregates" if self.serves_aggregates else joins
-
     @property
     def counts_keys(self) -> bool:
         """Whether tasks must count keys for the planner."""
