@@ -85,7 +85,7 @@ def functions_of(kind):
 #: Members that say that there is nothing, or what a class is called, unless it says otherwise.
 OPTIONAL = {
     *("Layout.base_function", "Layout.copied", "Layout.listing", "Layout.wanted"),
-    *("Layout.place", "Layout.copies"),
+    *("Layout.place", "Layout.copies", "Layout.table", "Router.listed"),
     "Shelf.reduced",
     *("Operator.is_changelog", "Operator.kind", "Operator.finish", "Operator.until_us"),
     *("Query.conclude", "Query.part"),
