@@ -31,7 +31,7 @@ from joinengine.results.kafka_writers import (
 from joinengine.results.showings import Held
 from joinengine.results.sinks import check_staged, is_handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
-from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_note
 from joinengine.world.kafka_clients import Cluster, library
 
 #: The note of a checkpoint.
@@ -215,16 +215,8 @@ def dealt(batches: Held, number: int, count: int) -> Held:
 
 def noted(checkpoint: Checkpoint) -> dict[str, object] | None:
     """What the checkpoint notes of its writers; None: nothing was delivered with transactions."""
-    if not checkpoint.storage.exists(NOTE):
-        return None
-    try:
-        about = json.loads(checkpoint.storage.get(NOTE))
-        return {name: about[name] for name in ("cluster", "topic", "producers")}
-    except (ValueError, TypeError, KeyError):
-        raise DamagedState(
-            f"{checkpoint.storage.folder}/{NOTE}, which names the topic of the results, is "
-            "truncated or was altered; restore it from a copy"
-        ) from None
+    names = "which names the topic of the results"
+    return read_note(checkpoint, NOTE, names, "cluster", "topic", "producers")
 
 
 def check_note(
