@@ -222,7 +222,7 @@ class Defaults(Protocol):
 
 
 class OneInput(Defaults):
-    """What an operator with one input inherits from, if no other operator reads its results."""
+    """What operators with one input inherit from; results hand on no time, unless they say so."""
 
     __slots__ = ()
 

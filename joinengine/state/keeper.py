@@ -117,8 +117,7 @@ class Keeper:
     ) -> list[OpenRun]:
         """Seal the word ranges of other instances' `runs` as runs of `instance`.
 
-        `pulls`: several (instance, runs, ranges), of one side, in ascending order.
-
+        `pulls`: (instance, runs, ranges), of one side, in ascending order.
         The new runs are sealed together, as far as they fit into memory.
         """
         sealed, waiting, rows = list[OpenRun](), list[_Pulled](), 0

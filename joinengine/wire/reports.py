@@ -172,8 +172,8 @@ class OperatorReport:
     result_files: list[StoredFile] = field(default_factory=list)
     result_rows: int = 0
     result_checksum: int = 0
-    #: (seconds since the epoch, rows) for each batch of results that left the task
     result_bytes: int = 0
+    #: (seconds since the epoch, rows) for each batch of results that left the task
     left_at: list[tuple[float, int]] = field(default_factory=list)
     #: teams of instances that were worked on one after another
     turns: int = 0

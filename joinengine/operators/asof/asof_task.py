@@ -248,7 +248,8 @@ class _Worker:
     def _nearest(self, left: Moments, right: _Rights) -> tuple[Ints, Words]:
         """(n,) the nearest right tuple of each left one, or NONE, and how far it is away.
 
-        How far: ENDLESS if there is none, or only one beyond the tolerance.
+        How far: in microseconds, or in the unit of what orders them if these are no instants;
+        ENDLESS if there is none, or only one beyond the tolerance.
         """
         on, nearest = self._spec.condition, list[tuple[Ints, Words]]()
         if on.direction is not Direction.FORWARD:
