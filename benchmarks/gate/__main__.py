@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks.gate.verdict import FEWEST, LIMIT, Compared, compared
 from benchmarks.keeping import ROOT, append, commit, folder
-from joinengine.reporting.run_report import made_by
+from joinengine.lab.comparison.provenance import made_by
 
 MAIN = "main"
 #: Version -> measure -> the seconds of each round.

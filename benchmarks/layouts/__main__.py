@@ -33,12 +33,14 @@ from benchmarks.layouts.running import Line, Plan, run_all
 from benchmarks.layouts.summary import Row, rows_of, table_of, write_csv, write_summary
 from joinengine import session
 from joinengine.lab.commands.pages import write_page
+from joinengine.lab.comparison.batch_loads import received_by_batch
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.comparison.verdicts import verdict
 from joinengine.lab.queries import Options, find
 from joinengine.lab.queries.runs import Followers, Places, run
 from joinengine.lab.tpch.generate import home
 from joinengine.layouts import LAYOUTS
-from joinengine.reporting.run_report import FORMAT, made_by, received_by_batch
+from joinengine.reporting.run_report import FORMAT
 
 WAIT_S = 6.0
 console = Console(soft_wrap=True, width=200)

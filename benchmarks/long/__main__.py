@@ -30,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.long.sampling import sample
 from joinengine import JoinQuery, StreamJoin, equi, parquet_stream, session, within
-from joinengine.reporting.run_report import made_by
+from joinengine.lab.comparison.provenance import made_by
 
 #: Tuples of a side in a batch; the window, in batches.
 ROWS, WINDOW = 250, 40

@@ -28,8 +28,8 @@ from rich.table import Table
 from benchmarks.keeping import ROOT, append, commit, folder
 from benchmarks.long.sampling import descendants, worked_s
 from benchmarks.nexmark.jobs import QUERIES, Job, expected, found_in, job, recorded, write_csv
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.model.texts import in_a_line
-from joinengine.reporting.run_report import made_by
 
 #: System -> the layout, of joinengine; the others have environments of their own.
 OURS = {"joinengine, hash": "hash", "joinengine, auto": "auto"}

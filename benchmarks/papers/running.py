@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.papers import drawing
 from benchmarks.papers import figures as modules
 from benchmarks.papers.figure import Figure, Panel
-from joinengine.reporting.run_report import made_by
+from joinengine.lab.comparison.provenance import made_by
 
 #: The packages whose modules make figures.
 OURS = ("benchmarks", "joinengine", "tests")

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.peers.parts import PARTS, SPLIT, Column, Command, Figures, Part, medians
 from benchmarks.peers.systems import OURS
-from joinengine.reporting.run_report import made_by
+from joinengine.lab.comparison.provenance import made_by
 
 console = Console(soft_wrap=True, width=200)
 

@@ -20,10 +20,10 @@ from rich.table import Table
 
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval, skew
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import LAYOUTS, Mixed
 from joinengine.layouts.key_based import Planned
-from joinengine.reporting.run_report import made_by
 from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
 

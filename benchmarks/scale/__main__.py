@@ -17,10 +17,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.simulation.driven import PARTS, WINDOW, driver_of
 from joinengine.lab.simulation.simulated_tasks import SimulatedJobs
 from joinengine.layouts import Mnrt
-from joinengine.reporting.run_report import made_by
 
 #: Instances, tasks, keys in the routing table.
 CASES = (

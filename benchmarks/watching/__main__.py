@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine import StreamJoin, equi, parquet_stream, session, within
-from joinengine.reporting.run_report import made_by
+from joinengine.lab.comparison.provenance import made_by
 
 #: Tuples of a side in a batch, and batches of a run; the first ones are not counted.
 ROWS, BATCHES, WARM = 1_000, 40, 10

@@ -22,8 +22,8 @@ from rich.table import Table
 
 from benchmarks.workers.picture import draw_workers
 from benchmarks.workers.runs import SPARK, beside, cluster, joined, median_s, options
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.queries import Options, find
-from joinengine.reporting.run_report import made_by
 
 LAYOUTS = ("hash", "mnrt")
 #: What work is for, and who does it.

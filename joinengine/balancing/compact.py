@@ -28,7 +28,7 @@ import numpy as np
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Ints
-from joinengine.kernels.probing import expand_ranges
+from joinengine.kernels.probing import distinct, expand_ranges
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,6 @@ def discretise(values: Floats, groups: Ints, n_groups: int, degree: int) -> Ints
     raised = between[order[rank < uppers.ravel()[cells[order]]]]
     rounded[raised] = upper[kind[raised]]
     return rounded
-
-
-def distinct(values: Ints) -> Ints:
-    """(K,) whole numbers, not negative -> the different ones, ascending; without a sort if few."""
-    if len(values) and values.max() <= 8 * len(values):
-        return np.flatnonzero(np.bincount(values))
-    return np.unique(values)
 
 
 def neighbours(values: Ints, degree: int) -> tuple[Ints, Ints]:

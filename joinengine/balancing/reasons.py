@@ -20,6 +20,7 @@ import numpy as np
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.statistics import Floats, Interval, Ints
 from joinengine.kernels.hashing import Words, key_hash
+from joinengine.kernels.probing import rows_among
 from joinengine.model.keys import PAIR, U_ONE, Placement
 from joinengine.model.recovery import Recovery
 from joinengine.routing.moves import Moves, Replaced
@@ -278,7 +279,7 @@ def rows_of(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floa
 
 def _at(hashes: Words, values: Floats, wanted: Words) -> Floats:
     """(K,) hashes, ascending, and their values -> (W,) the values of `wanted`, 0 if unknown."""
-    if not len(hashes):
-        return np.zeros(len(wanted))
-    at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
-    return np.where(hashes[at] == wanted, values[at], 0.0)
+    rows, places = rows_among(wanted, hashes)
+    known = np.zeros(len(wanted))
+    known[rows] = values[places]
+    return known

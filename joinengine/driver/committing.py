@@ -7,6 +7,7 @@ From then on all of it has, and what follows can be repeated by any driver.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.recovery.attempts import Attempts
@@ -19,24 +20,16 @@ from joinengine.state.manifest import Handed, Manifest
 from joinengine.state.store import Store
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Committing:
     """Commits the batches of one start of a driver."""
 
-    def __init__(
-        self,
-        query: QuerySpec,
-        checkpoint: Checkpoint,
-        jobs: Jobs,
-        store: Store | None,
-        attempts: Attempts,
-        uploaded: Uploaded,
-    ) -> None:
-        self._query = query
-        self._checkpoint = checkpoint
-        self._jobs = jobs
-        self._store = store
-        self._attempts = attempts
-        self._uploaded = uploaded
+    query: QuerySpec
+    checkpoint: Checkpoint
+    jobs: Jobs
+    store: Store | None
+    attempts: Attempts
+    uploaded: Uploaded
 
     def commit(self, draft: Draft, last: Manifest, generation: int) -> tuple[Manifest, bool]:
         """The manifest of the batch that counts, and whether it is that of the draft.
@@ -46,33 +39,33 @@ class Committing:
         """
         # 1. The files that the driver itself writes are there.
         for name, content in draft.sealed.items():
-            self._checkpoint.runs.put(name, content)
-        if self._store is not None:
-            self._store.keep(draft.outcome.operators)
+            self.checkpoint.runs.put(name, content)
+        if self.store is not None:
+            self.store.keep(draft.outcome.operators)
         # 2. What the manifest will name is durable.
         restorable = self._wait_until_durable(draft)
         # 3. The manifest is created, under a name that one driver alone can take.
         ours = Manifest.finished(
             draft.outcome,
             generation=generation,
-            nonce=self._checkpoint.world.nonce(),
+            nonce=self.checkpoint.world.nonce(),
             parent=last.link,
             restorable=restorable,
             spark=self._carried(draft.outcome.handed, last),
         )
-        newest = manifests.commit(self._checkpoint, ours, last)
+        newest = manifests.commit(self.checkpoint, ours, last)
         return newest, newest.nonce == ours.nonce
 
     def _carried(self, handed: Handed | None, last: Manifest) -> Mapping[str, str]:
         """The files by which Spark repeats its last micro-batch."""
         if handed is None:
             return {}
-        return last.spark if handed == last.handed else self._jobs.logged(handed.batch)
+        return last.spark if handed == last.handed else self.jobs.logged(handed.batch)
 
     def _wait_until_durable(self, draft: Draft) -> int:
         """The restorable batch once the draft is committed; waits until there is one."""
-        computed, query = draft.computed, self._query
+        computed, query = draft.computed, self.query
         states = [ran.state for ran in computed.operators]
-        is_copied = self._attempts.is_copied(query.operators, states)
+        is_copied = self.attempts.is_copied(query.operators, states)
         is_copied &= computed.opened.last.batch >= 0 or not query.tables  # read only once
-        return self._uploaded.restorable(draft.outcome, is_copied=is_copied)
+        return self.uploaded.restorable(draft.outcome, is_copied=is_copied)

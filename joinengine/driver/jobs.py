@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from joinengine.exchange.route import RoutePlan
-from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.state.manifest import Position
 from joinengine.wire.reports import OperatorReport, RouteReport
@@ -80,42 +79,3 @@ class Jobs(Protocol):
     @abstractmethod
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """Carry out the tasks of an operator."""
-
-
-class OneProcess:
-    """What `Jobs` answer that run in one process: it loses no executor, and nobody keeps a log."""
-
-    __slots__ = ()
-
-    @property
-    def done_by(self) -> str:
-        """Always the same."""
-        return "one process"
-
-    def logged(self, batch: int) -> Mapping[str, str]:
-        """None."""
-        return {}
-
-    def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
-        """The begin of all sources."""
-        return {}
-
-    def read_ahead(self, start: Position) -> None:
-        """Nothing is read before it is asked for."""
-
-    def cut_short(self) -> None:
-        """A step ends by itself."""
-
-    def gone(self, operator: Operator, instances: int) -> Collection[int]:
-        """None."""
-        return ()
-
-    def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
-        """All is in one place."""
-        return False
-
-    def kill(self) -> str:
-        """There is no executor."""
-        raise InvalidRequest(
-            "kill: this query runs in one process, so there is no executor to kill; use a cluster"
-        )

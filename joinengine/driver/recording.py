@@ -160,12 +160,7 @@ def _fill(
         entry.capped_pairs += report.capped_pairs
     entry.capped = worst_capped(key for report in reports for key in report.capped)
     reads = [report.reads for report in reports if report.reads is not None]
-    entry.reads = Reads(
-        files=sum(read.files for read in reads),
-        size_bytes=sum(read.size_bytes for read in reads),
-        fetched_files=sum(read.fetched_files for read in reads),
-        fetched_bytes=sum(read.fetched_bytes for read in reads),
-    )
+    entry.reads = Reads(*(sum(figures) for figures in zip(*reads, strict=True)))
     entry.state.held = [0] * entry.instances
     for run in state.shelves.state.values():
         live = run.live

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 
 import numpy as np
 
@@ -34,13 +35,7 @@ class Refused:
 
     def __add__(self, other: Refused) -> Refused:
         """Both together."""
-        return Refused(
-            self.rows + other.rows,
-            self.late + other.late,
-            self.null + other.null,
-            self.ahead + other.ahead,
-            self.change + other.change,
-        )
+        return Refused(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

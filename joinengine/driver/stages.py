@@ -163,13 +163,11 @@ class Draft:
     """A batch that may be committed.
 
     `outcome` counts once the files of `sealed` (name -> content) are written, and a manifest of it
-    is. Planners see `counts` from then on. `reasons`: per operator why its layout changes, or why a
-    plan was declined; None: it stays. `record`: the batch in figures.
+    is. Planners see `counts` from then on. `record`: the batch in figures.
     """
 
     computed: Computed
     outcome: Outcome
     sealed: Mapping[str, bytes]
     counts: Counts
-    reasons: tuple[Reason | None, ...]
     record: BatchRecord

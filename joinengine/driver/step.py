@@ -233,7 +233,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         handed=opened.handed,
         partitions=partitions,
     )
-    return Draft(computed, outcome, sealed, counts, tuple(reasons), record)
+    return Draft(computed, outcome, sealed, counts, record)
 
 
 def _interval(

@@ -21,7 +21,7 @@ from joinengine.exchange.admitting import Admitting
 from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words, u_of_content
-from joinengine.kernels.probing import Ints
+from joinengine.kernels.probing import Ints, sort_order
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.keys import Side
@@ -175,6 +175,13 @@ class Tuples(NamedTuple):
         words, flags = (whole.column(i).to_numpy(zero_copy_only=True) for i in range(2))
         own = pa.schema(list(whole.schema)[2:])  # by place: a name may be one of the first two
         return cls(words, flags, pa.RecordBatch.from_arrays(whole.columns[2:], schema=own))
+
+    @classmethod
+    def sorted(cls, pieces: Sequence[pa.RecordBatch]) -> Tuples:
+        """The same, in the order of their words."""
+        words, flags, columns = cls.of(pieces)
+        order = sort_order(words)
+        return cls(words[order], flags[order], columns.take(pa.array(order)))
 
 
 class BlockReader:

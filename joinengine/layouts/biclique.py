@@ -33,7 +33,6 @@ from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import TOLERANCE, Range, changed_settings, setting
 from joinengine.model.keys import PAIR, U_BITS, U_ONE, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
-from joinengine.routing.table import RoutingTable
 
 #: A member of a subgroup: its instance, and the least u that it stores.
 Member = tuple[int, int]
@@ -53,7 +52,6 @@ class BicliqueRouter(Router):
     starts: tuple[Words, Words]
     members: tuple[NDArray[np.uint16], NDArray[np.uint16]]
     bounds: tuple[NDArray[np.int64], NDArray[np.int64]]
-    listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
     @override
     def route(self, side: Side, words: Words) -> Deliveries:
@@ -98,7 +96,6 @@ class Biclique(Layout):
     """The layout state."""
 
     groups: Subgroups
-    table: RoutingTable = field(default_factory=RoutingTable)
 
     @property
     @override

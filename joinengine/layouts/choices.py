@@ -45,7 +45,6 @@ from joinengine.layouts.layout_settings import COUNT, Range, setting
 from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
 from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
-from joinengine.routing.table import RoutingTable
 
 #: Keys are levelled in groups of at most this part of an instance's share; heavier keys alone.
 GROUP_PART = 1 / 16
@@ -198,7 +197,6 @@ class CandidateBased(Layout):
     choices: int
     loads: tuple[float, ...]
     degrees: tuple[Degree, ...] = ()
-    table: RoutingTable = field(default_factory=RoutingTable)
 
     @override
     def router(self) -> ChoiceRouter:

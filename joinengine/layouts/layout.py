@@ -43,9 +43,9 @@ class Router(Protocol):
         """How many instances there are."""
 
     @property
-    @abstractmethod
     def listed(self) -> Words:
         """The key hashes that the layout wants counted, however light; ascending."""
+        return np.empty(0, np.uint64)
 
     @abstractmethod
     def route(self, side: Side, words: Words) -> Deliveries:
@@ -81,9 +81,9 @@ class Layout(Protocol):
         """How many instances there are."""
 
     @property
-    @abstractmethod
     def table(self) -> RoutingTable:
         """The keys that are not whole at their base home; empty if the layout ignores keys."""
+        return RoutingTable()
 
     @abstractmethod
     def router(self) -> Router:
@@ -179,13 +179,6 @@ class LayoutChoice(Protocol):
     def serving(self, condition: Condition) -> LayoutChoice:
         """The choice as it serves joins with a condition."""
         return self
-
-    def serves(self) -> str:
-        """Which joins the layout serves, in words."""
-        kinds = {"theta": self.serves_theta, "as-of": self.meets_all, "multiway": self.meets_all}
-        *most, last = ["equi", "band", *(kind for kind, served in kinds.items() if served)]
-        joins = f"{', '.join(most)} and {last}"
-        return f"{joins}; aggregates" if self.serves_aggregates else joins
 
     @property
     def counts_keys(self) -> bool:

@@ -191,21 +191,6 @@ def read_settings(kind: type[Any], layout: str, text: str) -> dict[str, Any]:
     return values
 
 
-def split_layouts(text: str) -> list[str]:
-    """The layouts of a list; their settings have commas, too.
-
-    >>> split_layouts("auto, mixed:table_limit=300,beta=1.2, hash")
-    ['auto', 'mixed:table_limit=300,beta=1.2', 'hash']
-    """
-    layouts = list[str]()
-    for part in (part.strip() for part in text.split(",")):
-        if layouts and "=" in part and ":" not in part:
-            layouts[-1] += f",{part}"
-        elif part:
-            layouts.append(part)
-    return layouts
-
-
 def _type_of(declared: Field[Any]) -> tuple[str, bool]:
     """The name of a field's type, without words that stand for values, and whether None is one."""
     kind, *others = str(declared.type).split(" | ")

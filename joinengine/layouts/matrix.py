@@ -15,7 +15,7 @@ are not needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +29,6 @@ from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import TOLERANCE, setting
 from joinengine.model.keys import U_BITS, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
-from joinengine.routing.table import RoutingTable
 
 Cells = NDArray[np.uint16]
 
@@ -39,7 +38,6 @@ class GridRouter(Router):
     """Cells (rows, columns) of instances."""
 
     cells: Cells
-    listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
     @property
     @override
@@ -66,7 +64,6 @@ class Grid(Layout):
     """The layout state: which instance is which cell."""
 
     cells: Cells
-    table: RoutingTable = field(default_factory=RoutingTable)
 
     @property
     @override

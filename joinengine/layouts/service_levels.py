@@ -13,13 +13,10 @@ Source: Fang et al., World Wide Web 2019, section 3.2 (a table of service levels
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from joinengine.model.arguments import check_count, check_text, kind_of
@@ -33,7 +30,6 @@ MOST_LISTED = 20_000
 #: What a level may name its keys by.
 _BY = ("keys", "where", "top")
 _EXAMPLE = "{'hot': {'top': 20, 'backups': 2}}"
-_FILE_EXAMPLE = 'write for example {"hot": {"top": 20, "backups": 2}}'
 #: Types of the parts of a key.
 _VALUES = (str, int, float, Decimal, date, datetime)
 
@@ -95,29 +91,6 @@ def read_levels(levels: Any) -> tuple[Level, ...]:
     if isinstance(levels, list | tuple) and all(map(_is_kept, levels)):
         return tuple(level if isinstance(level, Level) else _kept(level) for level in levels)
     raise InvalidRequest(f"levels: expected a mapping such as {_EXAMPLE}, found {kind_of(levels)}")
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """What a file of levels says, in JSON or TOML. Raises InvalidRequest if it is neither."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InvalidRequest(f"levels: {path} cannot be read: {why}") from None
-    try:
-        content = json.loads(text)
-    except ValueError as no_json:
-        try:
-            content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as no_toml:
-            errors: dict[bool, ValueError] = {True: no_json, False: no_toml}
-            raise InvalidRequest(
-                f"levels: {path} is neither JSON nor TOML: {errors[path.suffix == '.json']}; "
-                f"{_FILE_EXAMPLE}"
-            ) from None
-    if not isinstance(content, dict) or not content:
-        raise InvalidRequest(f"levels: {path} has no level; {_FILE_EXAMPLE}")
-    return content
 
 
 def most_backups(levels: Iterable[Level], default: int) -> int:

@@ -16,7 +16,6 @@ from joinengine.kernels.hashing import Words, u_of
 from joinengine.layouts.layout import Layout, LayoutChoice, Router
 from joinengine.model.keys import U_BITS, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
-from joinengine.routing.table import RoutingTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,6 @@ class ShuffleRouter(Router):
     """Store at one instance, probe all."""
 
     instances: int = field()  # no default: it would be the protocol's property
-    listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
     @override
     def route(self, side: Side, words: Words) -> Deliveries:
@@ -51,7 +49,6 @@ class Shuffled(Layout):
     """The layout state."""
 
     instances: int = field()  # no default: it would be the protocol's property
-    table: RoutingTable = field(default_factory=RoutingTable)
 
     @override
     def router(self) -> ShuffleRouter:

@@ -147,7 +147,87 @@ class Order:
         return tasks
 
 
-class Operator(Protocol):
+class Defaults(Protocol):
+    """What an operator answers unless it says otherwise: nobody watches, no batch is due.
+
+    It has no `index` and no `inputs`: a dataclass would take a property for a field's default.
+    """
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """What people call it: the name of the class."""
+        return type(self).__name__.lower()
+
+    @property
+    def policy(self) -> LayoutPolicy:
+        """What a change of the layout means for the operator: its state follows the layout."""
+        return LayoutPolicy()
+
+    @property
+    def watched(self) -> tuple[Side, ...]:
+        """The sides of which each tuple also goes to a watcher; see operators.join.watchers."""
+        return ()
+
+    @property
+    def lags(self) -> bool:
+        """Whether results may come a batch after the watermark has passed what they are of."""
+        return False
+
+    @property
+    def is_changelog(self) -> bool:
+        """Whether the last column of the results says how many of a row come, or go."""
+        return False
+
+    @property
+    def until_us(self) -> int | None:
+        """The event time that the right side must reach before the left one is read; None: none."""
+        return None
+
+    @property
+    def finish(self) -> Finish | None:
+        """What becomes of the results before they leave; None: nothing."""
+        return None
+
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """The state without the runs that no tuple on time can need, and how many rows left.
+
+        All runs stay, and tasks forget them.
+        """
+        return state, 0
+
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether a batch is due without data; `quiet`: the last batch brought none either."""
+        return False
+
+    def limit(self: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """How far event time has come on a side; `newest`: the greatest time seen there.
+
+        As far as the source or the operator before says.
+        """
+        return limit_of_side(self, side, newest, upstream)
+
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """The side whose event time the output `columns` hand on, and its columns; None: none."""
+        return None
+
+    def output_lag_us(self, columns: Sequence[str]) -> int | None:
+        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
+        return None
+
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """(rows, bytes) of the state at its fullest, if tuples come as they did; None: unknown."""
+        return None
+
+
+class OneInput(Defaults):
+    """What operators with one input inherit from; results hand on no time, unless they say so."""
+
+    __slots__ = ()
+
+
+class Operator(Defaults, Protocol):
     """A step of a query as the driver sees it; `inputs` and `schemas` are per side."""
 
     __slots__ = ()
@@ -184,67 +264,12 @@ class Operator(Protocol):
 
     @property
     @abstractmethod
-    def policy(self) -> LayoutPolicy:
-        """What a change of the layout means for the operator."""
-
-    @property
-    @abstractmethod
     def window(self) -> Timed | None:
         """Which columns hold event time; None: the operator ignores event time."""
-
-    @property
-    @abstractmethod
-    def watched(self) -> tuple[Side, ...]:
-        """The sides of which each tuple also goes to a watcher; see operators.join.watching."""
-
-    @property
-    @abstractmethod
-    def lags(self) -> bool:
-        """Whether results may come a batch after the watermark has passed what they are of."""
-
-    @property
-    def kind(self) -> str:
-        """What people call it."""
-        return type(self).__name__.lower()
-
-    @property
-    def is_changelog(self) -> bool:
-        """Whether the last column of the results says how many of a row come, or go."""
-        return False
-
-    @property
-    def until_us(self) -> int | None:
-        """The event time that the right side must reach before the left one is read; None: none."""
-        return None
-
-    @property
-    def finish(self) -> Finish | None:
-        """What becomes of the results before they leave; None: nothing."""
-        return None
 
     @abstractmethod
     def admission(self, side: Side) -> Admission:
         """Which tuples enter a side, and under which hashes they are stored and probed."""
-
-    @abstractmethod
-    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """The state without the runs that no tuple on time can need, and how many rows left."""
-
-    @abstractmethod
-    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether a batch is due without data; `quiet`: the last batch brought none either."""
-
-    @abstractmethod
-    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """How far event time has come on a side; `newest`: the greatest time seen there."""
-
-    @abstractmethod
-    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """The side whose event time the output `columns` hand on, and its columns; None: none."""
-
-    @abstractmethod
-    def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
 
     @abstractmethod
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
@@ -266,79 +291,6 @@ class Operator(Protocol):
 
         `rates`: how tuples have come so far, for sides where that was measured.
         """
-
-    @abstractmethod
-    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """(rows, bytes) of the state at its fullest, if tuples come as they did; None: unknown."""
-
-
-class Unwatched:
-    """Common answers of operators without watchers: state follows the layout, no batch is due."""
-
-    __slots__ = ()
-
-    @property
-    def kind(self) -> str:
-        """The name of the class."""
-        return type(self).__name__.lower()
-
-    @property
-    def policy(self) -> LayoutPolicy:
-        """Any layout that stores a tuple once; state follows the layout."""
-        return LayoutPolicy()
-
-    @property
-    def watched(self) -> tuple[Side, ...]:
-        """No side is watched."""
-        return ()
-
-    @property
-    def lags(self) -> bool:
-        """Results come with the watermark that they are of."""
-        return False
-
-    @property
-    def is_changelog(self) -> bool:
-        """Results stay."""
-        return False
-
-    @property
-    def until_us(self) -> int | None:
-        """No side is read first up to some time."""
-        return None
-
-    @property
-    def finish(self) -> Finish | None:
-        """Results leave as they are."""
-        return None
-
-    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """No batch is due before tuples come."""
-        return False
-
-    def limit(self: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """The limit of the source or of the operator before."""
-        return limit_of_side(self, side, newest, upstream)
-
-    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """Results do not keep the event time of the tuples that made them."""
-        return None
-
-    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """Unknown."""
-        return None
-
-    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """No run expires; tasks forget runs."""
-        return state, 0
-
-    def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """No operator reads the results, so no bound is needed."""
-        return None
-
-
-#: What an operator with one input inherits from, if its results leave the query.
-OneInput = Unwatched
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ from joinengine.wire.reports import Block, InstanceReport, OperatorReport
 from joinengine.world.storage import Storage, StoredFile
 from joinengine.world.world import World
 
+#: Rows that a task may merge in a batch.
+MERGE_ROWS = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:

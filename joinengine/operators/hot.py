@@ -22,8 +22,8 @@ import pyarrow as pa
 from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
 from joinengine.kernels.bands import Bools
-from joinengine.kernels.hashing import Words, first_word, key_hash
-from joinengine.kernels.probing import Ints, Needles, distinct, rows_among, rows_of_keys
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.probing import Ints, Needles, distinct, find, rows_among, rows_of_keys
 from joinengine.kernels.seating import keys_of, seats_of
 from joinengine.model.keys import Side
 from joinengine.model.spelling import printable
@@ -162,7 +162,7 @@ def texts_of_team(
 def tuples_of(
     keying: Keying, runs: Sequence[Iterable[OpenRun]], hashes: Words
 ) -> Iterator[tuple[Ints, Side, pa.RecordBatch, Ints]]:
-    """Where `runs` (per side, newest last) have a tuple of each of (K,) `hashes`.
+    """Where `runs` (per side, newest last) have a tuple of each of (K,) ascending `hashes`.
 
     Places among the hashes, each at most once; and a side, columns, and the row of each there.
     """
@@ -172,11 +172,9 @@ def tuples_of(
         for run in reversed(list(spine)):
             if not (len(missing) and names and set(names) <= set(run.columns.schema.names)):
                 break
-            at = np.searchsorted(run.words, first_word(hashes[missing]))
-            at = np.minimum(at, len(run.words) - 1)
-            is_there = key_hash(run.words[at]) == hashes[missing]
-            yield missing[is_there], Side(side), run.columns, at[is_there]
-            missing = missing[~is_there]
+            hits = find(run.words, Needles(hashes[missing], np.arange(len(missing) + 1)))
+            yield missing[hits.needles], Side(side), run.columns, hits.lower
+            missing = np.delete(missing, hits.needles)
 
 
 def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts | None:

@@ -27,7 +27,7 @@ from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, first_word, key_hash
-from joinengine.kernels.probing import Ints, rows_between, sort_order
+from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
 from joinengine.operators.base import OneInput, OperatorTask, Order
 from joinengine.operators.desk import Desk
@@ -162,10 +162,8 @@ class Recent:
         slices = self._reader.slices(instance)
         if not slices:
             return None
-        tuples = Tuples.of(slices)
-        order = sort_order(tuples.words)
-        columns = tuples.columns.take(pa.array(order))
-        return self._keeper.seal(instance, Side.LEFT, tuples.words[order], columns)
+        words, _, columns = Tuples.sorted(slices)
+        return self._keeper.seal(instance, Side.LEFT, words, columns)
 
     def _keys_due(self, spine: Sequence[OpenRun]) -> Iterator[Words]:
         """The key hashes with tuples that are due, some at a time."""

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from joinengine.kernels.hashing import Words, first_word
-from joinengine.model.keys import ALL_WORDS, U_BITS, Side
+from joinengine.kernels.probing import group_keys, rows_among
+from joinengine.model.keys import ALL_WORDS, Side
 from joinengine.routing.base_functions import Backed
 from joinengine.routing.routes import BACKUP, STORE
 from joinengine.routing.table import TableRouter
@@ -34,9 +35,10 @@ def unbacked_keys(
     firsts[base.roles[:, 0] != instance] = ALL_WORDS - 1
     alone = _listed_alone(router, limits, instance)
     for run in runs:
-        hashes = _keys_of(run)
+        words = run.words if run.gone is None else run.words[run.live_rows()]
+        hashes = group_keys(words).hashes
         plain = hashes[first_word(hashes) >= firsts[base.rows(hashes)]]
-        alone_here += [plain[~np.isin(plain, router.listed)], alone[_are_in(alone, hashes)]]
+        alone_here += [plain[~np.isin(plain, router.listed)], alone[rows_among(alone, hashes)[0]]]
     return len(np.unique(np.concatenate([np.empty(0, np.uint64), *alone_here])))
 
 
@@ -52,21 +54,3 @@ def _listed_alone(router: TableRouter, limits: Words, instance: int) -> Words:
     at_home, elsewhere = counts
     hashes: Words = router.listed[(at_home > 0) & (elsewhere == 0)]
     return hashes
-
-
-def _keys_of(opened: OpenRun) -> Words:
-    """The key hashes of a run, ascending, each once."""
-    words = opened.words if opened.gone is None else opened.words[opened.live_rows()]
-    hashes = words >> np.uint64(U_BITS)
-    first = np.ones(len(hashes), bool)
-    first[1:] = hashes[1:] != hashes[:-1]
-    distinct: Words = hashes[first]
-    return distinct
-
-
-def _are_in(wanted: Words, hashes: Words) -> np.ndarray:
-    """(n,) whether each of some hashes is among others, which are ascending."""
-    if not len(hashes):
-        return np.zeros(len(wanted), bool)
-    at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
-    return np.asarray(hashes[at] == wanted)

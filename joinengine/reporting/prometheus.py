@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -57,11 +57,6 @@ class Source:
     forecast_bytes: Sequence[float | None] = ()
 
 
-def text(source: Source) -> bytes:
-    """All figures in Prometheus' text format, version 0.0.4."""
-    return answer(source, "")[0]
-
-
 def answer(source: Source, accept: str) -> tuple[bytes, str]:
     """All figures in the format that a header `Accept` asks for, and its content type.
 
@@ -86,25 +81,18 @@ class _Operator(NamedTuple):
     forecast_bytes: float | None
 
 
+#: What a figure is of: the query, or one of its operators.
+_Of = TypeVar("_Of", Source, _Operator)
 #: None: unknown. A mapping: a value for each value of the figure's own label.
 _Value = float | Mapping[str, float] | None
 
 
-class _OfQuery(NamedTuple):
-    """A figure of the whole query. `label`: the figure's own; a name in `_total` is a counter."""
+class _Shown(NamedTuple, Generic[_Of]):
+    """A figure of the query or of each operator. `label`: its own. Counters end in `_total`."""
 
     name: str
     meaning: str
-    value: Callable[[Source], _Value]
-    label: str = ""
-
-
-class _OfOperator(NamedTuple):
-    """A figure that each operator has; as `_OfQuery`."""
-
-    name: str
-    meaning: str
-    value: Callable[[_Operator], _Value]
+    value: Callable[[_Of], _Value]
     label: str = ""
 
 
@@ -153,51 +141,51 @@ def _lag_s(operator: _Operator) -> float | None:
     return max(0.0, newest - watermark)  # the last batch of a stream lets the watermark go ahead
 
 
-_QUERY = (
-    _OfQuery(
+_QUERY: tuple[_Shown[Source], ...] = (
+    _Shown(
         "joinengine_up",
         "1 while the query runs; 0 after its end, as long as its process lives.",
         lambda source: float(source.running),
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_query_info",
         "1; the label id is the query's id, which stays the same over all its starts.",
         lambda source: {source.query_id: 1.0},
         label="id",
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_batches_total",
         "Committed batches over all starts of the query.",
         lambda source: source.manifest.totals.batches,
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_input_rows_total",
         "Rows read from all sources, including late rows and rows without a key; tables do not "
         "count.",
         lambda source: source.manifest.totals.input_rows,
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_output_rows_total",
         "Rows of results.",
         lambda source: source.manifest.totals.output_rows,
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_skipped_files_total",
         "Source files that were skipped, by on_bad_file='skip'.",
         lambda source: source.manifest.totals.skipped_files,
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_batch_start_timestamp_seconds",
         "Start of the last batch of this start, in seconds since the epoch.",
         _started,
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_batch_seconds",
         "Seconds of the driver in each step of the last batch; their sum is the whole batch.",
         _steps,
         label="step",
     ),
-    _OfQuery(
+    _Shown(
         "joinengine_result_latency_seconds",
         "Seconds from the start of the last batch until tasks had written this part of its "
         "results.",
@@ -207,7 +195,7 @@ _QUERY = (
 )
 
 
-def _counter(figure: Figure) -> _OfOperator:
+def _counter(figure: Figure) -> _Shown[_Operator]:
     """The sum of a figure over all starts of the query."""
     kind = "operator_" if figure.name == "output_rows" else ""  # the query has its own
 
@@ -215,83 +203,83 @@ def _counter(figure: Figure) -> _OfOperator:
         return operator.totals.get(figure.name, 0)
 
     meaning = f"{figure.meaning[0].upper()}{figure.meaning[1:]}."
-    return _OfOperator(f"joinengine_{kind}{figure.name}_total", meaning, total)
+    return _Shown(f"joinengine_{kind}{figure.name}_total", meaning, total)
 
 
-_OPERATOR = (
+_OPERATOR: tuple[_Shown[_Operator], ...] = (
     *(_counter(FIGURES[name]) for name in SUMS),
-    _OfOperator(
+    _Shown(
         "joinengine_busy_seconds_total",
         "Seconds that tasks have worked, summed over the instances.",
         lambda one: one.totals.get("busy_s", 0.0),
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_layout_info",
         "1; the label layout is the layout of the next batch.",
         lambda one: {one.state.layouts.newest.choice.label: 1.0},
         label="layout",
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_instances",
         "Instances in the next batch.",
         lambda one: one.state.layouts.newest.layout.instances,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_layout_versions",
         "Layouts that hold state; more than 1 under lazy moves.",
         lambda one: len(one.state.layouts.live_versions),
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_routing_entries",
         "Keys in the routing table: keys that are not whole at their base home.",
         lambda one: len(one.state.layouts.newest.layout.table.placements),
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_split_keys",
         "Keys that several instances share.",
         lambda one: one.state.layouts.newest.layout.table.split_keys,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_state_rows",
         "Copies of rows in the state.",
         lambda one: one.state.shelves.rows,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_state_bytes",
         "Size of these copies on disk, in bytes.",
         lambda one: one.state.shelves.size_bytes,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_forecast_state_bytes",
         "Bytes that the state will hold at its largest, if rows arrive as they did in this start.",
         lambda one: one.forecast_bytes,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_pending_rows",
         "Rows of outer, semi and anti joins that may still find a match.",
         lambda one: one.state.shelves.live_rows(PENDING),
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_unbacked_keys",
         "Keys that have no second copy at present, because an instance was lost.",
         lambda one: None if one.record is None else one.record.lost.unbacked_keys,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_newest_timestamp_seconds",
         "Greatest event time so far, in seconds since the epoch.",
         _newest_s,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_watermark_timestamp_seconds",
         "Watermark of the next batch: an event time, in seconds since the epoch.",
         _watermark_s,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_watermark_lag_seconds",
         "Seconds of event time by which the watermark lags behind the greatest event time.",
         _lag_s,
     ),
-    _OfOperator(
+    _Shown(
         "joinengine_load_skew",
         "Maximum over mean load of the instances: rows received and busy time in the last batch, "
         "copies stored after it.",
@@ -382,7 +370,7 @@ def _operators(source: Source) -> list[_Operator]:
 
 
 def _family(
-    figure: _OfQuery | _OfOperator, labels: list[str], values: Sequence[tuple[list[str], _Value]]
+    figure: _Shown[Any], labels: list[str], values: Sequence[tuple[list[str], _Value]]
 ) -> Metric:
     """`values`: for each query or operator its labels' values, and its figure."""
     kind = CounterMetricFamily if figure.name.endswith("_total") else GaugeMetricFamily

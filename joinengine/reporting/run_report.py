@@ -8,15 +8,8 @@ last half of the batches that brought tuples.
 
 from __future__ import annotations
 
-import os
-import platform
-import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +23,6 @@ from joinengine.driver.records import BatchRecord, OperatorRecord, latency_s
 #: Of the report; raised when a key changes its meaning, or a page needs another one.
 FORMAT = 2
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
-#: Packages on which the figures of a run depend.
-_PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
 #: What waits in a partition of a source.
 _BEHIND = pa.struct(
     [(name, pa.int64()) for name in ("source", "partition", "rows")] + [("seconds", pa.float64())]
@@ -118,37 +109,6 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
     }
 
 
-def received_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
-    """(batches, instances) tuples received at the busiest operator, in batches that brought any."""
-    return _busiest(report)[0]
-
-
-def joined_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
-    """As `received_by_batch`, without what instances only keep as backups."""
-    received, backed = _busiest(report)
-    return received - backed
-
-
-def busy_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
-    """(batches, instances) seconds that the instances of the busiest operator have worked.
-
-    No rows: reports of earlier versions do not tell them.
-    """
-    joins = [join for join in report["joins"] if join.get("busy_s_by_batch")]
-    rows = [np.array(join["busy_s_by_batch"], float) for join in joins]
-    return max(rows, key=lambda busy: float(busy.sum()), default=np.zeros((0, 1)))
-
-
-def _busiest(report: dict[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Twice (batches, instances) tuples of the busiest operator: received, and kept as backups."""
-    joins = sorted(report["joins"], key=lambda join: sum(join["received_per_instance"]))
-    rows = joins[-1]["received_by_batch"] if joins else []
-    received, brought = np.array(rows, float), np.array([sum(row) > 0 for row in rows], bool)
-    backed = joins[-1].get("backed_by_batch") if joins else None
-    backed = np.array(backed, float) if backed else 0 * received
-    return received[brought], backed[brought]
-
-
 def checksum_text(rows: int, total: int) -> str:
     """Number of rows and sum of row hashes: equal for equal multisets.
 
@@ -156,32 +116,6 @@ def checksum_text(rows: int, total: int) -> str:
     '2:00000000000000ff'
     """
     return f"{rows}:{total:016x}"
-
-
-def made_by() -> dict[str, Any]:
-    """The command, the machine, versions and the commit: without these a figure means nothing."""
-    try:
-        folder = Path(__file__).parent
-        command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-        commit = answer.stdout.strip() or None
-    except OSError:
-        commit = None
-    return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
-        "commit": commit,
-    }
-
-
-def _version(package: str) -> str | None:
-    """The version of an installed package, which is not loaded for it; None: it is not there."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 _PER_INSTANCE = (

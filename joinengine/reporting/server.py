@@ -27,12 +27,15 @@ from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
-from joinengine.reporting.tabs import GREETING, Tab, Teller, Told
+from joinengine.reporting.tabs import GREETING, Tab, Teller
+
+if TYPE_CHECKING:
+    from joinengine.reporting.story import Story
 
 _log = logging.getLogger("joinengine")
 
@@ -57,7 +60,6 @@ _MOST_CONNECTIONS, _MOST_STRANGERS = 128, 64
 _CLOSE_S = 0.2
 #: Names by which a browser of this machine asks for a page on loopback, behind ssh as well.
 _OWN_NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
-_TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class PageServer:
         """The URL that a browser opens, with the token."""
         return f"{self.place}?token={self.token}"
 
-    def serve(self, story: Told, page: Callable[[], str], metrics: Metrics | None = None) -> None:
+    def serve(self, story: Story, page: Callable[[], str], metrics: Metrics | None = None) -> None:
         """Answer from now on. `page()`: the HTML; `metrics`: None: there is no such path."""
         self._teller = self._http.teller = Teller(story)
         self._http.page, self._http.metrics = page, metrics
@@ -351,9 +353,8 @@ class _Handler(BaseHTTPRequestHandler):
             body, kind = made()
         except Exception:  # ours; whoever asks learns no more than that
             _log.exception("joinengine: the page could not be created")
-            self._say(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "The page could not be created; see the log."
-            )
+            failed = HTTPStatus.INTERNAL_SERVER_ERROR
+            self._say(failed, "The page could not be created; see the log.")
             return
         self._answer(body, kind)
 
@@ -365,10 +366,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(GREETING)
         self.server.teller.enter(tab)
         try:
-            while frame := tab.take(_HEARTBEAT_S):
-                self.wfile.write(frame)
-        except OSError:  # closed, or not read for too long
-            pass
+            with suppress(OSError):  # closed, or not read for too long
+                while frame := tab.take(_HEARTBEAT_S):
+                    self.wfile.write(frame)
         finally:
             tab.drop()
             self.server.teller.leave(tab)
@@ -389,7 +389,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _say(self, status: int, sentence: str) -> None:
-        self._answer(f"{sentence}\n".encode(), _TEXT, status)
+        self._answer(f"{sentence}\n".encode(), "text/plain; charset=utf-8", status)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no request that is served; the request is not repeated in the answer."""

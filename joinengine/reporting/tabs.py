@@ -20,7 +20,10 @@ from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from joinengine.reporting.story import Story
 
 _log = logging.getLogger("joinengine")
 
@@ -31,26 +34,6 @@ MOST_WAITING = 256
 HEARTBEAT = b"event: alive\ndata: 1\n\n"
 #: The begin of what a tab is sent: how long it waits before it comes again, in milliseconds.
 GREETING = b"retry: 1000\n\n"
-
-
-class Told(Protocol):
-    """A story (`joinengine.reporting.story`), as far as a live page needs it."""
-
-    def add(self, record: Any) -> bool:
-        """Take the record of a batch; True: viewers need the whole story anew."""
-        ...
-
-    def whole(self) -> dict[str, Any]:
-        """The story as a JSON value."""
-        ...
-
-    def newest(self) -> dict[str, Any]:
-        """What the last `add` has changed, as a JSON value."""
-        ...
-
-    def end(self, how: str, words: str, at: float) -> None:
-        """Note how the query ended, and when (s since the epoch)."""
-        ...
 
 
 def encoded(value: dict[str, Any]) -> bytes:
@@ -136,7 +119,7 @@ class Tab:
 class Teller:
     """Folds records into a story and tells the tabs, in a daemon thread of its own."""
 
-    def __init__(self, story: Told) -> None:
+    def __init__(self, story: Story) -> None:
         # Only the thread touches these four: all that is asked goes through the queue.
         self._story = story
         self._tabs = list[Tab]()

@@ -352,7 +352,7 @@ def measuring(metadata: Any, *, times: bool = True) -> Any:
     bounds.
     The bounds of partition columns are measured in full, since the value of a partition is read
     from them. All columns may be NULL: the library goes by what a file says of its columns, and we
-    by the NULLs that it has (`_check_required`).
+    by the NULLs that it has (`IcebergTarget._data_file`).
     """
     names = [
         metadata.schema().find_column_name(field.source_id) for field in metadata.spec().fields

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -31,7 +31,7 @@ from joinengine.results.kafka_writers import (
 from joinengine.results.showings import Held
 from joinengine.results.sinks import check_staged, is_handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
-from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_note
 from joinengine.world.kafka_clients import Cluster, library
 
 #: The note of a checkpoint.
@@ -57,47 +57,40 @@ class Writers:
     exactly_once: bool = True
 
 
+@dataclass(eq=False, repr=False)
 class KafkaTarget(Target):
     """The topics of a query. Under `exactly_once` False the checkpoint notes what was sent."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        query: str,
-        cluster: Cluster,
-        shape: Shape,
-        writers: Writers,
-        carry_out: CarryOut,
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._query = query
-        self._cluster = cluster
-        self._shape = shape
-        self._writers = writers
-        self._carry_out = carry_out
-        self._opening = 0, 0
-        self._token = self._furthest = NOTHING
-        self._is_first = True
+    checkpoint: Checkpoint
+    query: str
+    cluster: Cluster
+    shape: Shape
+    writers: Writers
+    carry_out: CarryOut
+    _opening: tuple[int, int] = field(default=(0, 0), init=False)
+    _token: int = field(default=NOTHING, init=False)
+    _furthest: int = field(default=NOTHING, init=False)
+    _is_first: bool = field(default=True, init=False)
 
     @property
     def tokens(self) -> str:
         """The topic of the query's tokens; empty without transactions."""
-        return f"joinengine-{self._query}-tokens" if self._writers.exactly_once else ""
+        return f"joinengine-{self.query}-tokens" if self.writers.exactly_once else ""
 
     @property
     @override
     def name(self) -> str:
-        return f"topic {self._shape.topic}" if self._shape.topic else "Kafka"
+        return f"topic {self.shape.topic}" if self.shape.topic else "Kafka"
 
     @override
     def may_hold(self) -> bool:
         """It may if the checkpoint notes who has written with transactions."""
-        return self._writers.exactly_once and noted(self._checkpoint) is not None
+        return self.writers.exactly_once and noted(self.checkpoint) is not None
 
     @override
     def open(self, generation: int) -> None:
         """Begin transactions anew under all ids, then read their tokens."""
-        if self._writers.exactly_once:
+        if self.writers.exactly_once:
             self._take()
         self._opening = generation, self._opening[1] + 1
         reports = self._run((), opens=True)
@@ -115,8 +108,8 @@ class KafkaTarget(Target):
 
     @override
     def commit(self, batches: Held) -> None:
-        results, last = self._checkpoint.results, batches[-1]
-        exactly = self._writers.exactly_once
+        results, last = self.checkpoint.results, batches[-1]
+        exactly = self.writers.exactly_once
         # Also under `exactly_once` the batch before may have been delivered at least once.
         if is_handed_over(results, *last):
             return
@@ -135,18 +128,18 @@ class KafkaTarget(Target):
 
     def _run(self, batches: Held, *, opens: bool) -> Sequence[DeliverReport]:
         """Let every writer deliver its share. Raises ShutOut or OutcomeUnknown if one says so."""
-        count = self._writers.count
-        reports = self._carry_out(
+        count = self.writers.count
+        reports = self.carry_out(
             [
                 DeliverTask(
-                    self._cluster,
-                    f"{self._query}-{number}",
+                    self.cluster,
+                    f"{self.query}-{number}",
                     number,
                     self.tokens,
                     self._opening,
                     opens,
-                    self._shape,
-                    self._checkpoint.results.folder,
+                    self.shape,
+                    self.checkpoint.results.folder,
                     dealt(batches, number, count),
                 )
                 for number in range(count)
@@ -155,8 +148,8 @@ class KafkaTarget(Target):
         for number, report in enumerate(reports):
             if report.outcome == SHUT_OUT:
                 raise ShutOut(
-                    f"Kafka at {self._cluster.servers} refuses transactional id "
-                    f"{self._query}-{number} ({report.said}): another program uses it, perhaps "
+                    f"Kafka at {self.cluster.servers} refuses transactional id "
+                    f"{self.query}-{number} ({report.said}): another program uses it, perhaps "
                     "with a copy of this checkpoint, or a batch takes longer than "
                     "kafka.transaction.timeout.ms; stop the other one, or raise the timeout"
                 )
@@ -170,15 +163,15 @@ class KafkaTarget(Target):
 
     def _take(self) -> None:
         """Make the topic of tokens and note the writers, unless that was done."""
-        if noted(self._checkpoint) is not None:
+        if noted(self.checkpoint) is not None:
             return
         self._make_tokens()
         about = {
-            "cluster": id_of_cluster(self._cluster),
-            "topic": self._shape.topic,
-            "producers": self._writers.count,
+            "cluster": id_of_cluster(self.cluster),
+            "topic": self.shape.topic,
+            "producers": self.writers.count,
         }
-        self._checkpoint.storage.put(NOTE, json.dumps(about).encode())
+        self.checkpoint.storage.put(NOTE, json.dumps(about).encode())
 
     def _make_tokens(self) -> None:
         """Make the topic of tokens, unless it is there.
@@ -186,8 +179,8 @@ class KafkaTarget(Target):
         Kafka refuses whoever may not make topics, also where the topic is there.
         """
         kafka = library()
-        admin = kafka.admin.AdminClient(self._cluster.config())
-        new = kafka.admin.NewTopic(self.tokens, self._writers.count, -1, config=_COMPACTED)
+        admin = kafka.admin.AdminClient(self.cluster.config())
+        new = kafka.admin.NewTopic(self.tokens, self.writers.count, -1, config=_COMPACTED)
         try:
             admin.create_topics([new])[self.tokens].result(PATIENCE_S)
         except kafka.KafkaException as error:
@@ -203,10 +196,10 @@ class KafkaTarget(Target):
         return seen.error is None
 
     def _untaken(self, error: Exception) -> JoinEngineError:
-        why = self._cluster.told(error, self.tokens)
+        why = self.cluster.told(error, self.tokens)
         return type(why)(
             f"{why}. Exactly-once delivery keeps its place in topic {self.tokens}; make it, with "
-            f"{self._writers.count} as its number of partitions and cleanup.policy=compact, and "
+            f"{self.writers.count} as its number of partitions and cleanup.policy=compact, and "
             "start again, or give .option('delivery', 'at_least_once')"
         )
 
@@ -221,16 +214,8 @@ def dealt(batches: Held, number: int, count: int) -> Held:
 
 def noted(checkpoint: Checkpoint) -> dict[str, object] | None:
     """What the checkpoint notes of its writers; None: nothing was delivered with transactions."""
-    if not checkpoint.storage.exists(NOTE):
-        return None
-    try:
-        about = json.loads(checkpoint.storage.get(NOTE))
-        return {name: about[name] for name in ("cluster", "topic", "producers")}
-    except (ValueError, TypeError, KeyError):
-        raise DamagedState(
-            f"{checkpoint.storage.folder}/{NOTE}, which names the topic of the results, is "
-            "truncated or was altered; restore it from a copy"
-        ) from None
+    names = "which names the topic of the results"
+    return read_note(checkpoint, NOTE, names, "cluster", "topic", "producers")
 
 
 def check_note(

@@ -20,7 +20,7 @@ from typing import Any
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
 from joinengine.results.sinks import STAGING, marker_of
 from joinengine.state import manifests
-from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_note
 from joinengine.world.storage import Storage
 
 #: The note of a checkpoint: the output folder.
@@ -247,12 +247,5 @@ def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _noted(checkpoint: Checkpoint) -> str | None:
-    if not checkpoint.storage.exists(NOTE):
-        return None
-    try:
-        return str(json.loads(checkpoint.storage.get(NOTE))["folder"])
-    except (ValueError, TypeError, KeyError):
-        raise DamagedState(
-            f"{checkpoint.storage.folder}/{NOTE}, which names the output folder, is truncated or "
-            "was altered; restore it from a copy"
-        ) from None
+    note = read_note(checkpoint, NOTE, "which names the output folder", "folder")
+    return None if note is None else str(note["folder"])

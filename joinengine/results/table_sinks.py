@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError
+from joinengine.model.errors import CheckpointMismatch, JoinEngineError
 from joinengine.model.query import CHANGE
 from joinengine.results.merging import Merge, together
 from joinengine.results.showings import Held, still_held
@@ -30,7 +30,7 @@ from joinengine.results.sinks import STAGING, show
 from joinengine.results.staging import visible_name
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.results.token_sinks import OutcomeUnknown, Target, TokenSink
-from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_note
 from joinengine.world.storage import Storage, StoredFile, verify
 
 #: The note of a checkpoint: the table that it writes.
@@ -255,13 +255,5 @@ def null_refused(target: TableTarget, column: str) -> JoinEngineError:
 
 def _noted(checkpoint: Checkpoint) -> tuple[str, str] | None:
     """The name and the identity of the table that the checkpoint writes; None: of none yet."""
-    try:
-        about = json.loads(checkpoint.storage.get(NOTE))
-        return str(about["table"]), str(about["id"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError):
-        raise DamagedState(
-            f"{checkpoint.storage.folder}/{NOTE}, which names the table of the results, is "
-            "truncated or was altered; restore it from a copy"
-        ) from None
+    note = read_note(checkpoint, NOTE, "which names the table of the results", "table", "id")
+    return None if note is None else (str(note["table"]), str(note["id"]))

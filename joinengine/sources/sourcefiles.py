@@ -225,11 +225,6 @@ def text_of(path: str) -> str:
     return Path(path).read_text()
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files below a folder (or the file that it is), hidden ones left out."""
-    return sorted(Path(path) for paths in paths_below(str(folder)) for path in paths)
-
-
 def _is_shown(path: str, place: str) -> bool:
     """Whether a file of a store is a Parquet file, and no part of its path is hidden.
 

@@ -172,5 +172,24 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
     return account
 
 
+def read_note(
+    checkpoint: Checkpoint, name: str, names: str, *entries: str
+) -> dict[str, Any] | None:
+    """The entries of what a sink has noted in the file `name`; None: there is no such file.
+
+    Raises DamagedState if one is missing, with `names`: which place the note names.
+    """
+    try:
+        note = json.loads(checkpoint.storage.get(name))
+        return {entry: note[entry] for entry in entries}
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        raise DamagedState(
+            f"{checkpoint.storage.folder}/{name}, {names}, is truncated or was altered; restore it "
+            "from a copy"
+        ) from None
+
+
 def _crc_of(account: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(account, sort_keys=True).encode())

@@ -112,17 +112,12 @@ class Keeper:
         self._changes.moved_rows += rows
         self._changes.moved_bytes += size_bytes
 
-    def pull(
-        self, instance: int, runs: Iterable[Run], ranges: Iterable[tuple[int, int]]
-    ) -> list[OpenRun]:
-        """Seal the word ranges of another instance's `runs` as runs of `instance`."""
-        return self.pull_all([(instance, runs, ranges)])
-
     def pull_all(
         self, pulls: Iterable[tuple[int, Iterable[Run], Iterable[tuple[int, int]]]]
     ) -> list[OpenRun]:
-        """The same for several (instance, runs, ranges), of one side, in ascending order.
+        """Seal the word ranges of other instances' `runs` as runs of `instance`.
 
+        `pulls`: (instance, runs, ranges), of one side, in ascending order.
         The new runs are sealed together, as far as they fit into memory.
         """
         sealed, waiting, rows = list[OpenRun](), list[_Pulled](), 0

@@ -206,8 +206,8 @@ def _load(manifests: Storage, batch: int) -> _Written:
     body = content[match.end() :]
     if int(match[1]) not in READ:
         raise CheckpointMismatch(
-            f"manifest {path} has format {int(match[1])}, but this version reads format {FORMAT}; "
-            "use the version that wrote the checkpoint, or start with a new one"
+            f"manifest {path} has format {int(match[1])}, but this version reads formats {READ[0]} "
+            f"to {FORMAT}; use the version that wrote the checkpoint, or start with a new one"
         )
     crc = zlib.crc32(body)
     if len(body) != int(match[3]) or crc != int(match[2], 16):

@@ -10,7 +10,7 @@ another instance, or that a merge in progress has already copied.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -297,18 +297,15 @@ class RunStores:
         folder: str,
         join: int,
         driver: str,
-        cache_bytes: int = 0,
-        *,
-        is_behind: bool = False,
+        storage: Callable[[World], Storage],
     ) -> RunStore:
         """The store of operator `join` for the start `driver` of a driver; the oldest ones go.
 
-        `cache_bytes` and `is_behind`: as in `World.storage`.
+        `storage`: the folder, as a world has it.
         """
         owner, store = self._stores.pop((folder, join), (None, None))
         if store is None or owner != driver:
-            files = self._world.storage(folder, cache_bytes=cache_bytes, is_behind=is_behind)
-            store = RunStore(files)
+            store = RunStore(storage(self._world))
         self._stores[folder, join] = driver, store
         while len(self._stores) > self._most:
             del self._stores[next(iter(self._stores))]

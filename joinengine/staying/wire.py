@@ -1,7 +1,7 @@
 """The connection of a task that stays to its driver: messages, and who may open it.
 
 A message is some parts of bytes. Between machines it is plain TCP, as Spark's own connections are
-unless they are encrypted; where those are, no task stays (joinengine.spark.slots).
+unless they are encrypted; where those are, no task stays (joinengine.spark.jobs.slots).
 
 Safety: each end proves that it knows its half of a secret, which travels in the code of the job
 alone. So a stranger who finds the port gets no order, and a task obeys no stranger who has come by

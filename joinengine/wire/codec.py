@@ -223,20 +223,7 @@ def _run_rows(plain: list[Any]) -> Iterable[Run]:
 
 def _instances_to_json(reports: InstanceReports) -> list[Any]:
     """Whole numbers, seconds, and how many seconds each instance has."""
-    numbers = [
-        (
-            instance,
-            *(
-                *report.received,
-                *report.stored,
-                *report.backed,
-                report.probe_copies,
-                report.unbacked,
-            ),
-            *(report.probed, report.candidates, report.results),
-        )
-        for instance, report in reports.items()
-    ]
+    numbers = [(instance, *report.numbers) for instance, report in reports.items()]
     seconds = [value for report in reports.values() for value in (report.busy_s, *report.seconds)]
     sizes = [len(report.seconds) + 1 for report in reports.values()]
     return [

@@ -114,6 +114,14 @@ class InstanceReport:
     busy_s: float = 0.0
     seconds: tuple[float, ...] = ()
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All whole numbers, in the order of the fields; those of pairs left and right."""
+        return (
+            *(*self.received, *self.stored, *self.backed),
+            *(self.probe_copies, self.unbacked, self.probed, self.candidates, self.results),
+        )
+
 
 #: By instance; a task may have hundreds.
 InstanceReports = dict[int, InstanceReport]
@@ -164,8 +172,8 @@ class OperatorReport:
     result_files: list[StoredFile] = field(default_factory=list)
     result_rows: int = 0
     result_checksum: int = 0
-    #: (seconds since the epoch, rows) for each batch of results that left the task
     result_bytes: int = 0
+    #: (seconds since the epoch, rows) for each batch of results that left the task
     left_at: list[tuple[float, int]] = field(default_factory=list)
     #: teams of instances that were worked on one after another
     turns: int = 0
@@ -202,17 +210,7 @@ class Work(NamedTuple):
 def work_of(reports: Iterable[OperatorReport], instances: int) -> Work:
     """The work of instances 0 to `instances` - 1; after a shrink higher ones only watch."""
     rows = [
-        (
-            number,
-            *(
-                *counts.received,
-                *counts.stored,
-                *counts.backed,
-                counts.probe_copies,
-                counts.unbacked,
-            ),
-            *(counts.probed, counts.candidates, counts.results),
-        )
+        (number, *counts.numbers)
         for report in reports
         for number, counts in report.instances.items()
         if number < instances

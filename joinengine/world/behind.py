@@ -16,12 +16,11 @@ import logging
 import os
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from typing_extensions import override
@@ -37,14 +36,6 @@ _THREADS = 4
 #: Before a file is tried again that the store has not taken.
 _PAUSE_S = 0.5
 _log = logging.getLogger("joinengine")
-
-
-class Uploads(Protocol):
-    """Whoever uploads files in the background."""
-
-    @abstractmethod
-    def add(self, storage: Behind, name: str) -> None:
-        """Upload a file; returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +160,16 @@ class Behind(Storage):
         return stored
 
 
-class _Threads(Uploads):
-    """Threads of this process, which end with it."""
+class Uploads:
+    """Threads of this process that upload files, and end with it."""
 
     def __init__(self) -> None:
         self._waiting = SimpleQueue[tuple[Behind, str]]()
         for _ in range(_THREADS):
             threading.Thread(target=self._work, name="joinengine-upload", daemon=True).start()
 
-    @override
     def add(self, storage: Behind, name: str) -> None:
+        """Upload a file; returns at once."""
         self._waiting.put((storage, name))
 
     def _work(self) -> None:
@@ -198,9 +189,9 @@ class _Threads(Uploads):
 
 
 @cache
-def _threads(process: int) -> _Threads:
+def _uploads(process: int) -> Uploads:
     """The threads of a process; those of another do not survive a fork."""
-    return _Threads()
+    return Uploads()
 
 
 def behind(durable: Storage) -> Behind:
@@ -210,7 +201,7 @@ def behind(durable: Storage) -> Behind:
     """
     folder = hashlib.sha1(durable.folder.encode()).hexdigest()[:16]
     near = LocalStorage(f"{file_cache().folder}-pending/{folder}")
-    storage, process = Behind(durable, near, _threads(os.getpid())), os.getpid()
+    storage, process = Behind(durable, near, _uploads(os.getpid())), os.getpid()
     if (process, folder) not in _taken_up:
         _taken_up.add((process, folder))
         near.make(PRIVATE)

@@ -69,12 +69,16 @@ def test_a_flipped_bit_is_seen_by_a_worker_that_has_read_the_file(query, part):
 
 def test_stores_are_those_of_the_newest_driver_and_not_many():
     stores = RunStores(MACHINE, most=2)
-    first, other = stores.store_of("a", 0, "x"), stores.store_of("b", 0, "y")
-    assert stores.store_of("a", 0, "x") is first
-    assert stores.store_of("b", 0, "y") is other
-    assert stores.store_of("a", 0, "z") is not first
-    stores.store_of("c", 0, "w")
-    assert stores.store_of("b", 0, "y") is not other
+
+    def store(folder, driver):
+        return stores.store_of(folder, 0, driver, lambda world: world.storage(folder))
+
+    first, other = store("a", "x"), store("b", "y")
+    assert store("a", "x") is first
+    assert store("b", "y") is other
+    assert store("a", "z") is not first
+    store("c", "w")
+    assert store("b", "y") is not other
 
 
 @pytest.mark.parametrize("how", DAMAGE)

@@ -298,5 +298,6 @@ def test_other_formats_are_refused(query):
     folder = query.checkpoint.manifests
     for number in (6, manifests.FORMAT + 1):
         folder.put(manifests.name_of(5), sealed({}, number))
-        with pytest.raises(CheckpointMismatch, match=f"format {number}, but this version reads"):
+        reads = f"format {number}, but this version reads formats 7 to {manifests.FORMAT};"
+        with pytest.raises(CheckpointMismatch, match=reads):
             query.restart()

@@ -177,7 +177,7 @@ def test_what_is_pulled_is_counted_as_moved():
         kept.seal(range(10))
         kept.end()
         kept.begin(0)
-        pulled = list(kept.keeper.pull(1, kept.runs.values(), [(3 * STEP, 7 * STEP)]))
+        pulled = list(kept.keeper.pull_all([(1, kept.runs.values(), [(3 * STEP, 7 * STEP)])]))
         changes = kept.keeper.close()
         assert [one.run.instance for one in pulled] == [1]
         assert pulled[0].words.tolist() == [n * STEP for n in range(3, 7)]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from joinengine import InvalidRequest, StreamJoin, band, equi, tumbling
 from joinengine.kernels.comparing import equal_at
 from joinengine.kernels.hashing import hash_columns, scaled
+from joinengine.lab.commands import inspection
 from joinengine.model.columns import wider
-from joinengine.reporting import inspection
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from tests.harness import TIME, LocalQuery

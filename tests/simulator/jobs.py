@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from joinengine.driver.jobs import OneProcess
 from joinengine.lab.inline.inline_tasks import arrived, carried_out, routed, sent_by
+from joinengine.lab.inline.one_process import OneProcess
 from joinengine.model.errors import JoinEngineError
 from joinengine.results.merging import MergeReport, MergeTask, merge
 from joinengine.state.run import RunStores

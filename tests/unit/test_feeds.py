@@ -19,7 +19,7 @@ from joinengine.sources.listing import Expected, Listing
 from joinengine.sources.places import by_file, fold
 from joinengine.sources.positions import Logged, RowGroup, table_of
 from joinengine.sources.readings import Reading, conform, reading_from_json, reading_to_json
-from joinengine.sources.sourcefiles import parquet_files
+from joinengine.sources.sourcefiles import find
 from joinengine.sources.sourcelog import SourceLog
 from joinengine.spark.sources.inputs import Stream
 from joinengine.world.world import MACHINE
@@ -291,7 +291,7 @@ def test_parquet_files_of_a_nested_folder(tmp_path):
     (tmp_path / "_temporary").mkdir()
     put(tmp_path / "day=1", "a.parquet", 4)
     put(tmp_path / "_temporary", "b.parquet", 4)
-    assert parquet_files(tmp_path) == [tmp_path / "day=1" / "a.parquet"]
+    assert [file.path for file in find(str(tmp_path))] == [str(tmp_path / "day=1" / "a.parquet")]
 
 
 def test_a_feed_of_an_unknown_kind_is_refused():

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from joinengine.exchange.keying import Keying
+from joinengine.lab.commands import inspection
 from joinengine.model.keys import U_BITS, Side
-from joinengine.reporting import inspection
 from joinengine.state.run import OpenRun, Run, excluded_rows
 from joinengine.state.run_file import Page
 

@@ -13,10 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 import joinengine
+from joinengine.lab.commands.run_options import split_layouts
 from joinengine.lab.commands.showing import list_layouts
 from joinengine.lab.simulation.command import simulate
 from joinengine.layouts import LAYOUTS, Bi, BiK, Chosen, DChoices, Hash, Mixed, choose
-from joinengine.layouts.layout_settings import settings_of, split_layouts
+from joinengine.layouts.layout_settings import settings_of
 from joinengine.model.errors import InvalidRequest
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import check_results, skewed_batches

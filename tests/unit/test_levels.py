@@ -13,8 +13,8 @@ import pytest
 from joinengine import InvalidRequest, band, equi
 from joinengine.balancing.reasons import Cause, KeyChange
 from joinengine.driver.layout_fit import Naming, fitted
+from joinengine.lab.queries.level_files import read_file
 from joinengine.layouts import Chosen, Ftlb
-from joinengine.layouts.service_levels import read_file
 from joinengine.model.keys import Placement, Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators.join.join_operator import Join

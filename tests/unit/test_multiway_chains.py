@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from joinengine import StreamAggregate, StreamJoin, asof, equi, tumbling, windows, within
+from joinengine.lab.commands.showing import served
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.conditions import AsOf, Multiway
 from joinengine.model.errors import InvalidRequest
@@ -199,7 +200,7 @@ def test_layouts_say_whether_they_serve_it(layout):
     refused = nullcontext() if choice.meets_all else pytest.raises(InvalidRequest, match=layout)
     with refused:
         choice.check(on, 4)
-    assert ("multiway" in choice.serves()) == choice.meets_all
+    assert ("multiway" in served(choice)) == choice.meets_all
 
 
 def test_a_layout_that_cannot_hold_several_streams_is_refused_by_their_name():

@@ -16,6 +16,7 @@ from joinengine.lab.queries.named_query import Options
 from joinengine.lab.queries.user_folders import Folders
 from joinengine.reporting.run_report import checksum_text
 from joinengine.sources.feeds import FolderFeed
+from joinengine.sources.listing import OnBadFile
 from joinengine.sources.places import by_file
 from joinengine.sources.readings import Reading, conform
 from joinengine.spark.sources import types
@@ -61,7 +62,7 @@ def engine(folder, query, options):
     for number, side in enumerate((query.left, query.right)):
         feed = FolderFeed(str(side), 100, None)
         feed.discover()
-        reading = Reading(types.folder_schema(side), root=str(side))
+        reading = Reading(types.folder_columns(side, None, OnBadFile.FAIL).readable, root=str(side))
         for groups in by_file(feed.row_groups(0, feed.end())):
             frames += [(number, batch) for batch in reading.batches(groups)]
     local = LocalQuery(str(folder), spec, "mnrt")

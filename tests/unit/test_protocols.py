@@ -85,9 +85,12 @@ def functions_of(kind):
 #: Members that say that there is nothing, or what a class is called, unless it says otherwise.
 OPTIONAL = {
     *("Layout.base_function", "Layout.copied", "Layout.listing", "Layout.wanted"),
-    *("Layout.place", "Layout.copies"),
+    *("Layout.place", "Layout.copies", "Layout.table", "Router.listed"),
     "Shelf.reduced",
-    *("Operator.is_changelog", "Operator.kind", "Operator.finish", "Operator.until_us"),
+    *("Defaults.is_changelog", "Defaults.kind", "Defaults.finish", "Defaults.until_us"),
+    *("Defaults.policy", "Defaults.watched", "Defaults.lags", "Defaults.forecast"),
+    *("Defaults.expire", "Defaults.is_due", "Defaults.limit"),
+    *("Defaults.time_through", "Defaults.output_lag_us"),
     *("Query.conclude", "Query.part", "Target.furthest"),
 }
 

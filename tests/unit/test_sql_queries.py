@@ -12,10 +12,9 @@ import pytest
 from joinengine import sql
 from joinengine.lab.queries import QUERIES, Options
 from joinengine.lab.queries.q5 import TABLES
-from joinengine.lab.queries.table_streams import table_stream
+from joinengine.lab.queries.table_streams import recorded_table, table_stream
 from joinengine.lab.tpch.generate import tables
 from joinengine.layouts import choose
-from joinengine.spark.sources.inputs import recorded_table
 
 MINUTE_US = 60_000_000
 

@@ -264,8 +264,8 @@ def test_a_hot_key_is_planned_for_with_its_counts_sealed():
     query = two_way(window(), instances=4)
     after = closed(query, manifest_of(query, Mnrt()), [hot()])
     layouts = after.outcome.operators[0].layouts
-    (reason,) = after.reasons
-    assert reason.cause is Cause.HEAVY_KEY
+    (join,) = after.record.joins
+    assert join.reason.cause is Cause.HEAVY_KEY
     assert isinstance(layouts.pending, Move)
     assert layouts.newest.layout.table.split_keys == 1
     (name,) = after.sealed
@@ -289,4 +289,4 @@ def test_a_layout_without_a_planner_seals_no_counts():
     query = two_way(window(), instances=4)
     after = closed(query, manifest_of(query), [hot()])
     assert after.sealed == {}
-    assert after.reasons == (None,)
+    assert after.record.joins[0].reason is None

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from joinengine.lab.commands import console
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.spark.session.archive import archive_folder, archive_key, archives, write_options
+from joinengine.spark.session.archive import archive_folder, archive_key, archives
 from joinengine.spark.session.java import check_java
 
 #: Far longer than a JVM takes to write it, in seconds.
@@ -82,7 +82,8 @@ def _load(draft: Path) -> None:
     """Run what most programs run, and end the JVM, which writes the archive."""
     from joinengine import parquet_stream, session  # noqa: PLC0415
 
-    spark = session(master="local[2]", spark__driver__extraJavaOptions=write_options(draft))
+    options = f'"-XX:ArchiveClassesAtExit={draft}" -Xlog:disable'  # written when the JVM ends
+    spark = session(master="local[2]", spark__driver__extraJavaOptions=options)
     with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
         left, right = (Path(folder, side) for side in ("left", "right"))
         for path in (left, right):

@@ -232,3 +232,18 @@ def check_files(**paths: Path | None) -> None:
             raise InvalidRequest(
                 f"--{option}: {path} is the file of --{other}, too; give another file"
             )
+
+
+def split_layouts(text: str) -> list[str]:
+    """The layouts of a list; their settings have commas, too.
+
+    >>> split_layouts("auto, mixed:table_limit=300,beta=1.2, hash")
+    ['auto', 'mixed:table_limit=300,beta=1.2', 'hash']
+    """
+    layouts = list[str]()
+    for part in (part.strip() for part in text.split(",")):
+        if layouts and "=" in part and ":" not in part:
+            layouts[-1] += f",{part}"
+        elif part:
+            layouts.append(part)
+    return layouts

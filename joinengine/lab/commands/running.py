@@ -32,11 +32,11 @@ from joinengine.lab.commands.run_options import (
     options_of,
     query_options,
     source_options,
+    split_layouts,
 )
 from joinengine.lab.commands.sink_options import sink_of_run, sink_options
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import WithinLimit
-from joinengine.layouts.layout_settings import split_layouts
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
 

@@ -95,7 +95,7 @@ def state(
     checkpoint: str, key: str | None, join_number: int | None, json_path: Path | None
 ) -> None:
     """Show the contents of CHECKPOINT, a folder or a URL of an object store."""
-    from joinengine.reporting.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
+    from joinengine.lab.commands.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
 
     report = inspect(checkpoint)
     if key is not None:
@@ -127,7 +127,7 @@ def list_layouts(name: str | None, json_path: Path | None) -> None:
     rows = [
         {
             "name": name,
-            "summary": f"{choice.summary}; serves {choice().serves()}",
+            "summary": f"{choice.summary}; serves {served(choice())}",
             "source": choice.source,
         }
         for name, choice in sorted(LAYOUTS.items(), key=lambda named: named[0] not in _FIRST)
@@ -137,7 +137,7 @@ def list_layouts(name: str | None, json_path: Path | None) -> None:
 
 def _print_layout(choice: LayoutChoice, json_path: Path | None) -> None:
     settings = settings_of(choice)
-    console.tell(f"{choice.label}: {choice.summary}; serves {choice.serves()}  [{choice.source}]")
+    console.tell(f"{choice.label}: {choice.summary}; serves {served(choice)}  [{choice.source}]")
     console.tell("")
     if not settings:
         console.tell("It has no settings.")
@@ -158,6 +158,14 @@ def _print_layout(choice: LayoutChoice, json_path: Path | None) -> None:
             console.tell(lines.replace(_KEPT, " "))
     about = {"name": choice.name, "summary": choice.summary, "source": choice.source}
     console.write_json(json_path, about | {"settings": [setting._asdict() for setting in settings]})
+
+
+def served(choice: LayoutChoice) -> str:
+    """Which joins a layout serves, in words."""
+    kinds = {"theta": choice.serves_theta, "as-of": choice.meets_all, "multiway": choice.meets_all}
+    *most, last = ["equi", "band", *(kind for kind, served in kinds.items() if served)]
+    joins = f"{', '.join(most)} and {last}"
+    return f"{joins}; aggregates" if choice.serves_aggregates else joins
 
 
 @click.command("queries")

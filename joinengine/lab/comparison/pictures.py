@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from joinengine.balancing.statistics import skew
+from joinengine.lab.comparison.batch_loads import received_by_batch
 from joinengine.lab.comparison.hues import hues_of
 from joinengine.model.errors import InvalidRequest
-from joinengine.reporting.run_report import received_by_batch
 
 try:
     import matplotlib as mpl

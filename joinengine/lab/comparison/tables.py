@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from joinengine.balancing.statistics import skew
+from joinengine.lab.comparison.batch_loads import received_by_batch
 from joinengine.lab.comparison.verdicts import busiest_s
-from joinengine.reporting.run_report import received_by_batch
 
 #: (title of a column, its field in a report, its format)
 _Columns = tuple[tuple[str, str, str], ...]

@@ -14,10 +14,10 @@ from typing import Any
 
 from joinengine.balancing.reasons import KeyChange, Reason
 from joinengine.driver.records import BatchRecord
+from joinengine.lab.commands.inspection import key_held
+from joinengine.lab.comparison.batch_loads import busy_by_batch, joined_by_batch
 from joinengine.model.keys import Mode, Placement
 from joinengine.operators.base import Operator
-from joinengine.reporting.inspection import key_held
-from joinengine.reporting.run_report import busy_by_batch, joined_by_batch
 
 #: Measured seconds tell layouts apart from here on, and by more than this part.
 WORTH_S, ALIKE = 1.0, 0.95

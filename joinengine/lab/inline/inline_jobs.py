@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from joinengine.driver.jobs import OneProcess
 from joinengine.exchange.exchange import Exchange, ExchangeKind
 from joinengine.exchange.route import RoutePlan
 from joinengine.lab.inline.inline_tasks import Seen, arrived, carried_out, routed, sent_by
+from joinengine.lab.inline.one_process import OneProcess
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.state.manifest import Position
 from joinengine.state.run import RunStores

@@ -64,13 +64,8 @@ def carried_out(
         if whole:
             shuffle.check([side.rows for side in task.arriving])
         task = replace(task, received=shuffle.blocks(len(operator.schemas)))
-    store = stores.store_of(
-        header.runs.folder,
-        header.operator,
-        header.driver,
-        header.runs.cache_bytes,
-        is_behind=header.runs.is_behind,
-    )
+    runs = header.runs
+    store = stores.store_of(runs.folder, header.operator, header.driver, runs.storage)
     return carry_out(operator, task, store, exchange, world), exchange
 
 

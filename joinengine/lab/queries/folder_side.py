@@ -16,7 +16,7 @@ from joinengine.sources.feeds import FolderFeed
 from joinengine.sources.listing import FileOrder, OnBadFile, survey
 from joinengine.sources.places import by_file
 from joinengine.sources.readings import Reading
-from joinengine.sources.sourcefiles import exists, find, parquet_files
+from joinengine.sources.sourcefiles import exists, find, paths_below
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.spark.sources.inputs import Stream
@@ -97,7 +97,7 @@ def _check_folder(option: str, place: Path | str) -> None:
         folder = Path(place)
         if folder.is_file() and folder.suffix.lower() in _OTHER:
             others = [folder.name]
-        elif parquet_files(folder):
+        elif any(paths_below(str(folder))):
             return
         else:
             names = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)

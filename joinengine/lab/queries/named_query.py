@@ -15,6 +15,7 @@ from joinengine.api.option_table import OPTIONS
 from joinengine.api.options import value_of
 from joinengine.api.queries import StreamQuery
 from joinengine.driver.recovery.demands import as_recovered
+from joinengine.lab.queries.level_files import read_file
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.tpch.arrival import TableOrder
 from joinengine.lab.tpch.generate import Say, silent
@@ -22,7 +23,6 @@ from joinengine.lab.tpch.stream import SPAN_US, RecordedStream, StreamSpec
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.layouts.auto import Unasked
 from joinengine.layouts.layout import check_aggregates
-from joinengine.layouts.service_levels import read_file
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of

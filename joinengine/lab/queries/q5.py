@@ -23,10 +23,9 @@ from typing_extensions import override
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.reach import reachable_table
-from joinengine.lab.queries.table_streams import table_stream
+from joinengine.lab.queries.table_streams import recorded_table, table_stream
 from joinengine.lab.tpch.generate import tables
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
-from joinengine.spark.sources.inputs import recorded_table
 
 REGION = "ASIA"
 HOUR_US = 3_600_000_000

@@ -19,6 +19,7 @@ from joinengine.api.trials import trial_of
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.kernels.hashing import hash_columns
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.queries.answers import (
@@ -36,7 +37,7 @@ from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
-from joinengine.reporting.run_report import made_by, run_report
+from joinengine.reporting.run_report import run_report
 from joinengine.sources.sourcefiles import SourceFile
 from joinengine.spark.query.query_folders import checkpoint_at
 from joinengine.spark.session import session

@@ -11,10 +11,10 @@ from typing_extensions import override
 from joinengine import sql
 from joinengine.api.queries import StreamQuery
 from joinengine.lab.queries.named_query import Options, Oracle, Query
+from joinengine.lab.queries.table_streams import recorded_table
 from joinengine.lab.queries.topic_side import TopicSide
 from joinengine.lab.queries.user_folders import Listed, Side, streams_of
 from joinengine.lab.tpch.stream import RecordedStream
-from joinengine.spark.sources.inputs import recorded_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
-"""The tables of a recorded stream as inputs of a join: from its files, or from their topics."""
+"""Recorded inputs of a join: tables as streams, from files or topics, and tables that stay."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from joinengine import kafka_stream
 from joinengine.lab.queries.topics import topic_of
 from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.sources.listing import OnBadFile
 from joinengine.spark.sources import types
-from joinengine.spark.sources.inputs import recorded_stream
+from joinengine.spark.sources.inputs import Table, recorded_stream
 from joinengine.spark.sources.own_streams import OwnStream
 
 
@@ -24,3 +26,9 @@ def table_stream(spark: Any, recorded: RecordedStream, table: str) -> OwnStream:
             max_rows=recorded.topics.batch_rows[table],
         )
     return recorded_stream(spark, recorded.index(table), recorded.schema(table))
+
+
+def recorded_table(spark: Any, path: Path | str) -> Table:
+    """A table: one Parquet file or a folder of them; `spark` None: the query will not run."""
+    columns = types.folder_columns(path, None, OnBadFile.FAIL)
+    return Table(spark, str(path), columns.readable)

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from joinengine.lab.commands import console
 from joinengine.lab.commands.run_options import check_file
+from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.simulation import nodes
 from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate
 from joinengine.lab.simulation.key_files import StreamFile
@@ -32,7 +33,6 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import equi
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.reporting.run_report import made_by
 from joinengine.routing.base_functions import BASES
 
 PATH = click.Path(path_type=Path)

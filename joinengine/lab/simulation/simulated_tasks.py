@@ -20,9 +20,10 @@ from typing_extensions import override
 from joinengine.balancing.counting import Asked
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver.asking import asked_of
-from joinengine.driver.jobs import Jobs, OneProcess
+from joinengine.driver.jobs import Jobs
 from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.route import RoutePlan
+from joinengine.lab.inline.one_process import OneProcess
 from joinengine.model.keys import PAIR, Side
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.operators.hot import MOST_NAMED

@@ -22,7 +22,7 @@ from joinengine.operators.aggregation.aggregate_task import (
     aggregate_arrived,
     next_end,
 )
-from joinengine.operators.base import OneInput, Operator, OperatorTask, Order
+from joinengine.operators.base import Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
@@ -32,7 +32,7 @@ _MERGES = "merges partial results"
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation(AggregateSpec, OneInput, Operator):
+class Aggregation(AggregateSpec, Operator):
     """One stage of an aggregation; see AggregateSpec for its facts."""
 
     @property

@@ -38,7 +38,7 @@ from joinengine.model.query import WINDOW_END
 from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.operators.aggregation.aggregate_spec import AggregateSpec
 from joinengine.operators.base import OperatorTask
-from joinengine.operators.desk import Desk
+from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_at
 from joinengine.predicates.grouping import (
     add_parts,
@@ -52,8 +52,6 @@ from joinengine.predicates.sketching import add_sketches, heaviest, sketch_count
 from joinengine.state.run import OpenRun, Run
 from joinengine.state.upkeep import Shelf
 
-#: Rows of partial results that a task may merge in a batch.
-MERGE_ROWS = 1 << 18
 #: Facts of a task: windows that end in (CLOSED, watermark] are over; PASSES_ON: whether partial
 #: results go to the next stage in this batch.
 CLOSED, PASSES_ON = "closed", "passes on"

@@ -24,14 +24,14 @@ from joinengine.model.texts import condition_text
 from joinengine.operators.accounts import join_account
 from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
 from joinengine.operators.asof.asof_task import join_as_of
-from joinengine.operators.base import Operator, OperatorTask, Order, Unwatched
+from joinengine.operators.base import Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.timing import Flow, late_text
 from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class AsOfJoin(AsOfSpec, Unwatched, Operator):
+class AsOfJoin(AsOfSpec, Operator):
     """An as-of join of two inputs; see AsOfSpec for its facts."""
 
     @property

@@ -60,7 +60,11 @@ class AsOfSpec:
         return self.table is None and not self.condition.is_latest
 
     def order(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """(n,) what right tuples are ordered by, and where left ones stand among them."""
+        """(n,) what right tuples are ordered by, and where left ones stand among them.
+
+        Instants in microseconds, dates in days, or whole numbers. If no column orders them, all
+        right tuples come before each left one.
+        """
         names = self.condition.times[side]
         if not names:
             return np.full(columns.num_rows, INT_MAX if side is Side.LEFT else 0)

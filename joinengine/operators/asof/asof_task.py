@@ -44,15 +44,13 @@ from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import JoinType
 from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
 from joinengine.operators.base import OperatorTask
-from joinengine.operators.desk import Desk
+from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_in
 from joinengine.operators.spines import spines_of
 from joinengine.predicates.theta import passes
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
 
-#: Rows that a task may merge in a batch.
-MERGE_ROWS = 1 << 18
 #: Left tuples that are settled together.
 SETTLED = 1 << 17
 
@@ -140,16 +138,14 @@ class _Worker:
         slices = self._readers[side].slices(instance)
         if not slices:
             return None
-        words, _, columns = Tuples.of(slices)
+        words, _, columns = Tuples.sorted(slices)
         report.received[side] += len(words)
-        order = sort_order(words)
-        tuples = _Waiting(words, columns).take(order)
+        tuples = _Waiting(words, columns)
         if side is Side.LEFT and self._spec.how is JoinType.LEFT:
             matchless = self._spec.keying.unusable(side, columns)
             if matchless is not None:
-                shown = matchless[order]
-                self._show(tuples.columns.filter(pa.array(shown)), None)
-                tuples = tuples.take(np.flatnonzero(~shown))
+                self._show(columns.filter(pa.array(matchless)), None)
+                tuples = tuples.take(np.flatnonzero(~matchless))
         stays = side is Side.RIGHT or self._spec.waits
         report.stored[side] += len(tuples.words) if stays else 0
         return tuples if len(tuples.words) else None
@@ -252,7 +248,8 @@ class _Worker:
     def _nearest(self, left: Moments, right: _Rights) -> tuple[Ints, Words]:
         """(n,) the nearest right tuple of each left one, or NONE, and how far it is away.
 
-        How far: ENDLESS if there is none, or only one beyond the tolerance.
+        How far: in microseconds, or in the unit of what orders them if these are no instants;
+        ENDLESS if there is none, or only one beyond the tolerance.
         """
         on, nearest = self._spec.condition, list[tuple[Ints, Words]]()
         if on.direction is not Direction.FORWARD:

@@ -26,7 +26,7 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.seating import Seats, group_seated, row_bounds, seated_order
 from joinengine.model.keys import PAIR, Side
 from joinengine.operators.base import OperatorTask
-from joinengine.operators.desk import Desk
+from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_in, texts_of_team
 from joinengine.operators.join.candidate_pairs import Prober, Runs
 from joinengine.operators.join.join_spec import JoinSpec
@@ -44,8 +44,7 @@ from joinengine.state.run import OpenRun
 from joinengine.state.run_file import Page
 from joinengine.wire.reports import InstanceReport
 
-#: Rows that a task may merge in any batch; if more, this many for each row that arrives.
-MERGE_ROWS = 1 << 18
+#: If these are more than MERGE_ROWS, a task may merge so many rows for each that arrives.
 MERGE_PER_ROW = 8
 
 

@@ -29,7 +29,7 @@ from typing_extensions import override
 from joinengine.exchange.task_results import Results
 from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
 from joinengine.kernels.hashing import Words, fixed_width
-from joinengine.kernels.probing import Ints, expand_ranges, rows_between
+from joinengine.kernels.probing import Ints, expand_ranges, rows_among, rows_between
 from joinengine.kernels.watch_numbers import in_order, watcher_of, word_of_time
 from joinengine.model.columns import name_beside
 from joinengine.model.keys import Side
@@ -330,8 +330,7 @@ def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
     """(n,) whether any of the runs holds each number."""
     is_there = np.zeros(len(numbers), bool)
     for run in runs:
-        at = np.minimum(np.searchsorted(run.words, numbers), len(run.words) - 1)
-        is_there |= run.words[at] == numbers
+        is_there[rows_among(numbers, run.words)[0]] = True
     return is_there
 
 

@@ -17,7 +17,7 @@ from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.texts import condition_text
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import Operator, OperatorTask, Order, Unwatched
+from joinengine.operators.base import Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.multiway.multiway_spec import MultiwaySpec
 from joinengine.operators.multiway.multiway_task import join_all
@@ -27,7 +27,7 @@ from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class MultiwayJoin(MultiwaySpec, Unwatched, Operator):
+class MultiwayJoin(MultiwaySpec, Operator):
     """A join of several streams on one key; see MultiwaySpec for its facts."""
 
     @property

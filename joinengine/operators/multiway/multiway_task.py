@@ -14,18 +14,17 @@ each result is made once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from joinengine.balancing.counting import Done
 from joinengine.exchange import blocks
-from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Ints, Needles, expand_ranges, group_keys, sort_order
+from joinengine.kernels.probing import Ints, Needles, expand_ranges, group_keys
 from joinengine.model.keys import Side
 from joinengine.operators.base import OperatorTask
-from joinengine.operators.desk import Desk
+from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_in
 from joinengine.operators.multiway.multiway_spec import MultiwayShelf, MultiwaySpec
 from joinengine.operators.multiway.partners import (
@@ -39,8 +38,6 @@ from joinengine.operators.spines import spines_of
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
 
-#: Rows that a task may merge in a batch.
-MERGE_ROWS = 1 << 18
 #: Stored tuples that are gathered together; those of one key always are.
 GATHERED = 1 << 18
 
@@ -50,13 +47,6 @@ def join_all(spec: MultiwaySpec, task: OperatorTask, desk: Desk) -> None:
     worker = _Worker(spec, task, desk)
     for instance in task.header.hosted:
         worker.work(instance)
-
-
-class _Arrived(NamedTuple):
-    """Tuples that came to one side, in the order of their words."""
-
-    words: Words
-    columns: pa.RecordBatch
 
 
 class _Worker:
@@ -82,7 +72,8 @@ class _Worker:
                     continue
                 done.append(self._join(side, tuples, held, report))
                 with desk.timed("store"):
-                    held[side].append(self._keeper.seal(instance, side, *tuples))
+                    run = self._keeper.seal(instance, side, tuples.words, tuples.columns)
+                    held[side].append(run)
             with desk.timed("merge"):
                 spines = [self._keeper.merge(runs) for runs in held.values()]
             with desk.timed("count"):
@@ -92,21 +83,20 @@ class _Worker:
                 of_pair = [np.sort(np.concatenate([np.empty(0, np.uint64), *s])) for s in stored]
                 desk.count_keys(instance, of_pair, _as_pair(spines), texts, done=done)
 
-    def _arrived(self, instance: int, side: Side, report: InstanceReport) -> _Arrived | None:
-        """The tuples that came to one side; None: none."""
+    def _arrived(self, instance: int, side: Side, report: InstanceReport) -> blocks.Tuples | None:
+        """The tuples that came to one side, in the order of their words; None: none."""
         slices = self._readers[side].slices(instance)
         if not slices:
             return None
-        words, _, columns = blocks.Tuples.of(slices)
-        report.received[side.routed] += len(words)
-        report.stored[side.routed] += len(words)
-        order = sort_order(words)
-        return _Arrived(words[order], columns.take(pa.array(order)))
+        arrived = blocks.Tuples.sorted(slices)
+        report.received[side.routed] += len(arrived.words)
+        report.stored[side.routed] += len(arrived.words)
+        return arrived
 
     def _join(
         self,
         side: Side,
-        arrived: _Arrived,
+        arrived: blocks.Tuples,
         held: Mapping[Side, Sequence[OpenRun]],
         report: InstanceReport,
     ) -> Done:
@@ -140,7 +130,7 @@ class _Worker:
         report.candidates += int(candidates.sum())
         return Done(side.routed, needles.hashes, np.diff(needles.starts), candidates, results)
 
-    def _of_keys(self, side: Side, arrived: _Arrived, needles: Needles, keys: Ints) -> Tuples:
+    def _of_keys(self, side: Side, arrived: blocks.Tuples, needles: Needles, keys: Ints) -> Tuples:
         """The arrived tuples of the keys at the places `keys`."""
         counts = np.diff(needles.starts)[keys]
         columns = arrived.columns.take(pa.array(expand_ranges(needles.starts[keys], counts)))

@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.kernels.comparing import equal_at
+from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Hits, Ints, Needles, expand_ranges, find, live_rows
 from joinengine.model.keys import Side
@@ -199,12 +200,7 @@ class Combining:
         counts = np.maximum(upper - lower, 0)
         looked_at = np.bincount(of_key, counts, minlength=len(self.candidates))
         self.candidates += looked_at.astype(np.int64)
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        for start in range(0, total, COMBINED):
-            numbers = np.arange(start, min(start + COMBINED, total))
-            owners = np.searchsorted(ends, numbers, side="right")
-            partners = numbers - (ends - counts - lower)[owners]
+        for owners, partners in expand_pairs(np.arange(len(of_key)), lower, counts, COMBINED):
             longer = {stream: places[owners] for stream, places in rows.items()} | {side: partners}
             yield from self._extended(longer, of_key[owners], later)
 

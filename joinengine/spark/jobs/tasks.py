@@ -240,13 +240,8 @@ class Forward:
 
 def _store_of(header: TaskHeader) -> RunStore:
     """The run files that a task reads."""
-    return _RUN_STORES.store_of(
-        header.runs.folder,
-        header.operator,
-        header.driver,
-        header.runs.cache_bytes,
-        is_behind=header.runs.is_behind,
-    )
+    runs = header.runs
+    return _RUN_STORES.store_of(runs.folder, header.operator, header.driver, runs.storage)
 
 
 def _encoded(report: OperatorReport) -> bytes:

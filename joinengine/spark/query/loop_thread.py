@@ -40,10 +40,6 @@ class Identity:
     name: str | None = None
     runId: str = field(default_factory=lambda: str(uuid.uuid4()))
 
-    def as_json(self) -> dict[str, Any]:
-        """As a progress report has it."""
-        return {"id": self.id, "runId": self.runId, "name": self.name}
-
 
 class Running:
     """A running query: the engine's own loop runs its batches, on a thread of its own.

@@ -49,8 +49,3 @@ def use_options() -> str:
     """The options of a JVM that starts with an archive; empty: there is none."""
     paths = archives()
     return f'"-XX:SharedArchiveFile={paths[-1]}" {_QUIET}' if paths else ""
-
-
-def write_options(draft: Path) -> str:
-    """The options of a JVM that writes an archive when it ends."""
-    return f'"-XX:ArchiveClassesAtExit={draft}" -Xlog:disable'

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import reduce
 from threading import Event, Thread
 from typing import Any
@@ -39,6 +40,7 @@ _log = logging.getLogger("joinengine")
 Take = Callable[[DataFrame, Handed], None]
 
 
+@dataclass(eq=False)
 class Frames(HandsOver):
     """The streaming DataFrames of a query, by source.
 
@@ -46,24 +48,16 @@ class Frames(HandsOver):
     `logs` reads.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        frames: Mapping[int, DataFrame],
-        logs: SparkLogs,
-        checkpoint: str,
-        trigger: Mapping[str, Any],
-        name: str | None,
-    ) -> None:
-        self._spark = spark
-        self._frames = frames
-        self._logs = logs
-        self._checkpoint = checkpoint
-        self._trigger = trigger
-        self._name = name
-        self._query: StreamingQuery | None = None
-        self._has_started, self._is_over = Event(), Event()
-        self._error: JoinEngineError | None = None
+    spark: SparkSession
+    frames: Mapping[int, DataFrame]
+    logs: SparkLogs
+    checkpoint: str
+    trigger: Mapping[str, Any]
+    name: str | None
+    _query: StreamingQuery | None = field(default=None, init=False)
+    _has_started: Event = field(default_factory=Event, init=False)
+    _is_over: Event = field(default_factory=Event, init=False)
+    _error: JoinEngineError | None = field(default=None, init=False)
 
     def start(self, take: Take, is_ending: Callable[[], bool]) -> None:
         """Begin to hand micro-batches over. `is_ending`: whether errors only tell of the end."""
@@ -71,19 +65,19 @@ class Frames(HandsOver):
         def hand_over(frame: DataFrame, batch: int) -> None:
             with short_if(is_ending):
                 self._has_started.wait()
-                take(frame, Handed(str(self.query.id), batch, self._logs.crc32_of(batch)))
+                take(frame, Handed(str(self.query.id), batch, self.logs.crc32_of(batch)))
 
         writer: DataStreamWriter = (
             self._united()
             .writeStream.foreachBatch(hand_over)
-            .option("checkpointLocation", self._checkpoint)
+            .option("checkpointLocation", self.checkpoint)
         )
-        if self._trigger:
-            writer = writer.trigger(**self._trigger)
-        if self._name is not None:
-            writer = writer.queryName(self._name)
+        if self.trigger:
+            writer = writer.trigger(**self.trigger)
+        if self.name is not None:
+            writer = writer.queryName(self.name)
         try:
-            with session.for_query(self._spark):
+            with session.for_query(self.spark):
                 self._query = writer.start()
         finally:
             self._has_started.set()
@@ -131,12 +125,12 @@ class Frames(HandsOver):
 
     def _united(self) -> DataFrame:
         """One frame of what routing yields."""
-        rows = [routed_rows(self._spark, number, frame) for number, frame in self._frames.items()]
-        if self._logs.know_a_source_of_ours():
+        rows = [routed_rows(self.spark, number, frame) for number, frame in self.frames.items()]
+        if self.logs.know_a_source_of_ours():
             # An earlier version read all of joinengine's own streams through one source of Spark's,
             # and Spark goes on only with as many sources as its logs have: this one stands still.
-            session.register(self._spark, JoinEngineSource)
-            still = self._spark.readStream.format(NAME).option("feeds", "[]").load()
+            session.register(self.spark, JoinEngineSource)
+            still = self.spark.readStream.format(NAME).option("feeds", "[]").load()
             rows.insert(0, still)
         return reduce(DataFrame.union, rows)
 

@@ -270,11 +270,6 @@ def recorded_stream(spark: SparkSession | None, index: Path | str, schema: pa.Sc
     return Stream(spark, {"kind": "recorded", "path": str(index)}, Reading(columns))
 
 
-def recorded_table(spark: SparkSession | None, path: Path | str) -> Table:
-    """A table: one Parquet file or a folder of them; `spark`: None: the query will not run."""
-    return Table(spark, str(path), types.folder_schema(path))
-
-
 def schema_of(source: Source) -> pa.Schema:
     """The Arrow schema of an input."""
     if isinstance(source, Table):

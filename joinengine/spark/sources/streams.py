@@ -2,9 +2,8 @@
 
 Why: a position says how far a batch goes in each feed, and the feed which row groups these are. So
 the route tasks of `Stream`s are a job of our own, always the same one: Spark neither
-plans nor compiles it, which takes seconds in the first batch, and time in every other. The
-streaming plan holds the source only so that Spark asks it for offsets
-(joinengine.spark.sources.source).
+plans nor compiles it, which takes seconds in the first batch, and time in every other. No streaming
+plan reads them (joinengine.spark.sources.source: what stands in one for earlier versions).
 
 Law: a batch that is run again reads the same row groups, in the same tasks.
 """

@@ -150,8 +150,3 @@ def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataTy
         except Exception:
             others[field.name] = field.type
     return pa.schema(readable), others
-
-
-def folder_schema(folder: Path | str) -> pa.Schema:
-    """The columns of the Parquet files below `folder`; raises what `folder_columns` raises."""
-    return folder_columns(folder, None, OnBadFile.FAIL).readable
