@@ -221,6 +221,15 @@ def test_a_checkpoint_that_is_older_than_its_target_is_refused(every_s):
     assert outside.rows() == matched(*usable(BATCHES, None), None)
 
 
+def test_what_a_part_of_a_target_has_is_beyond_a_checkpoint_too(monkeypatch):
+    """One of several writers has delivered a batch that the checkpoint does not know."""
+    query = ToOutside(MemoryWorld(), Outside())
+    query.run_tuples(0, *BATCHES[0])
+    monkeypatch.setattr(ReferenceTarget, "furthest", lambda target: 1)
+    with pytest.raises(DamagedState, match="up to batch 1, and the newest .* of batch 0"):
+        query.restart()
+
+
 def test_a_target_that_is_away_loses_nothing():
     world, outside = MemoryWorld(), Outside()
     query = ToOutside(world, outside, outcomes=["ok", "away"])
