@@ -221,9 +221,13 @@ def free_port():
 
 
 def free_ports(count):
-    """Ports of loopback that nobody has now, with 10,000 to spare above (SeaweedFS takes both)."""
+    """Ports of loopback that nobody has now, with 10,000 to spare above (SeaweedFS takes both).
+
+    All are below those that the system gives to clients: while a server is down, a client that asks
+    for it again and again would get its port, and answer itself.
+    """
     found = list[int]()
-    for port in range(20_000 + os.getpid() % 20_000, 55_000):
+    for port in range(10_000 + os.getpid() * 7 % 12_000, 22_700):
         with socket.socket() as low, socket.socket() as high, suppress(OSError):
             low.bind((LOOPBACK, port))
             high.bind((LOOPBACK, port + 10_000))

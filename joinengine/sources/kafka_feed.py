@@ -160,7 +160,10 @@ class KafkaFeed(Feed):
         try:
             return ask()
         except library().KafkaException as error:
-            raise self._topic.cluster.told(error, self._topic.name) from None
+            reason = self._topic.cluster.told(error, self._topic.name)
+            if isinstance(reason, StoreUnreachable):
+                self._admin = None  # it goes on waiting for a controller that has gone
+            raise reason from None
 
     def _client(self) -> Any:
         if self._admin is None:

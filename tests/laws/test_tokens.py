@@ -226,7 +226,7 @@ def test_what_a_part_of_a_target_has_is_beyond_a_checkpoint_too(monkeypatch):
     query = ToOutside(MemoryWorld(), Outside())
     query.run_tuples(0, *BATCHES[0])
     monkeypatch.setattr(ReferenceTarget, "furthest", lambda target: 1)
-    with pytest.raises(DamagedState, match="up to batch 1, and the newest .* of batch 0"):
+    with pytest.raises(DamagedState, match=r"up to batch 1, and the newest .* of batch 0"):
         query.restart()
 
 

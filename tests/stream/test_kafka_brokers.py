@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.kafka.broker import Broker
 from joinengine import StreamJoin, equi, kafka_stream
@@ -71,7 +72,9 @@ class Brokers:
         found = []
 
         def ask():
-            (answer,) = self.admin.describe_topics(
+            # A new client: an old one waits for a controller that was killed.
+            admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+            (answer,) = admin.describe_topics(
                 TopicCollection([topic]), request_timeout=5.0
             ).values()
             try:

@@ -6,10 +6,11 @@ from bisect import bisect_left
 from itertools import pairwise
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.model.errors import StoreUnreachable
+from joinengine.model.errors import InvalidRequest, StoreUnreachable
 from joinengine.sources.kafka_feed import KafkaFeed, Topic
 from joinengine.sources.kafka_planning import planned
 from joinengine.sources.places import OffsetRange, shared
@@ -91,3 +92,20 @@ def test_a_broker_that_is_away_does_not_end_a_query_that_lags(monkeypatch):
     assert feed.advance({0: 0, 1: 0}) == {0: 8, 1: 3}
     monkeypatch.setattr(feed, "_offsets", lambda *_: pytest.fail("its plan is kept"))
     assert feed.advance({0: 0, 1: 0}) == {0: 8, 1: 3}
+
+
+def test_a_client_whose_broker_has_gone_is_replaced():
+    """It would go on asking a controller that is no more."""
+    feed = KafkaFeed(Topic(Cluster("host:1"), "clicks"), None)
+
+    def fails(code):
+        raise KafkaException(KafkaError(code, "Failed while waiting for controller"))
+
+    for code, kind, stays in [
+        (KafkaError._TIMED_OUT, StoreUnreachable, False),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, InvalidRequest, True),
+    ]:
+        feed._admin = client = object()
+        with pytest.raises(kind):
+            feed._asked(lambda code=code: fails(code))
+        assert (feed._admin is client) is stays
