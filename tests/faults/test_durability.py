@@ -131,7 +131,7 @@ def test_a_driver_that_is_started_again_computes_again_what_its_executors_had(tm
         said = second.stdout.read()
     assert second.returncode == 0, said[:2000] + said[-1000:]
     assert re.search(
-        r"executors that are gone held state of batches [3-6] to [6-9] of checkpoint \S+", said
+        r"executors that are gone held state of batches [3-6] to \d+ of checkpoint \S+", said
     )
     assert "all is done" in said
     found = Counter(pq.read_table(tmp_path / "out", columns=["lk"])["lk"].to_pylist())

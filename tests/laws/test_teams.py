@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.keys import Side
@@ -70,7 +71,11 @@ def state_of(query):
     return held
 
 
-def run_of(batches, layout, spec, *, settings=None, patches=()):
+#: Plans that follow measured seconds would differ from run to run.
+PLANNED_ALIKE = Settings(load=Load.TUPLES)
+
+
+def run_of(batches, layout, spec, *, settings=PLANNED_ALIKE, patches=()):
     """What a query tells of each batch, its state after it, and its results."""
     jobs, held = Telling(parallelism=2), []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -126,7 +131,7 @@ def test_little_memory_and_few_merges_change_no_result(batches, window, memory, 
 
     `larger`: tuples are larger than it seems when teams are made, so that a team is cut too.
     """
-    tight = Settings(memory_per_task=memory)
+    tight = replace(PLANNED_ALIKE, memory_per_task=memory)
     spec = two_way(window, 7)
     patches = [*FEW_MERGED, *ROUTED_WHOLE, *(SEEM_SMALL if larger else ())]
     told, _, results = run_of(batches, "mnrt", spec, settings=tight, patches=patches)
