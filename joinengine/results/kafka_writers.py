@@ -49,6 +49,9 @@ _SHUT_OUT = {
 #: What becomes of messages that are not sent any more, since the transaction has failed.
 _DROPPED = {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
+#: A coordinator that has just taken over is still ending the transaction before: for longer than
+#: a client waits if brokers go one after the other.
+_SETTLING = "CONCURRENT_TRANSACTIONS"
 DONE, UNKNOWN, SHUT_OUT = "done", "unknown", "shut out"
 
 
@@ -268,6 +271,8 @@ class _Writer:
         name = getattr(reason, "name", str)()
         if name in _SHUT_OUT:
             return _Gone(SHUT_OUT, self._cluster.told(error))
+        if name == _SETTLING:
+            return _Gone(UNKNOWN, self._cluster.told(error))
         if hasattr(self, "_producer"):
             self._abort()
         cause = self._failed or error
