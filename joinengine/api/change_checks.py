@@ -90,8 +90,17 @@ def check_changes(on: Condition, how: JoinType, most: int | None) -> None:
         )
 
 
-def check_told(side: Side, names: Told | None) -> None:
-    """Refuse to take the results of a join of changes, on this side, for rows that stay."""
+def check_told(side: Side, names: Told | None, *, takes_one: bool) -> None:
+    """Refuse to take the results of a join of changes, on this side, for rows that stay.
+
+    `takes_one`: the join takes one right row for each left one.
+    """
+    if takes_one:
+        raise InvalidRequest(
+            f"changes: the {side.name.lower()} side is a join of changes, and which row is "
+            "nearest, or newest, cannot be taken back when one of them goes; join it with the "
+            f"changelog itself (changes={CHANGE!r}), or do this join first"
+        )
     if names is None or names[side] != CHANGE:
         raise InvalidRequest(
             f"changes: the {side.name.lower()} side is a join of changes, whose column {CHANGE} "

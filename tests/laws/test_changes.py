@@ -193,6 +193,10 @@ def test_the_results_of_changes_are_not_taken_for_rows():
         StreamJoin(joined(), again, on=equi("rk", "lk"), suffixes=("", "_2"), instances=2)
     with pytest.raises(InvalidRequest, match="the left side is a join of changes"):
         StreamJoin(joined(), again, on=equi("rk", "lk"), instances=2, changes=("lv", None))
+    nearest = asof("lt", "rt", by=equi("rk", "rk"), delay="1 s")
+    for changes in (None, ("_change", None)):  # one refusal does not advise what another refuses
+        with pytest.raises(InvalidRequest, match="cannot be taken back when one of them goes"):
+            StreamJoin(joined(), stream("other", RIGHT), on=nearest, instances=2, changes=changes)
     both = StreamJoin(
         *(joined(), again),
         on=equi("rk", "lk"),
