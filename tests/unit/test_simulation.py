@@ -362,3 +362,10 @@ def test_unknown_planners_are_refused():
     done = CliRunner().invoke(cli, ["simulate", "magic"])
     assert isinstance(done.exception, InvalidRequest)
     assert "found 'magic'" in str(done.exception)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_of_sources_is_refused_before_messages_are_dealt():
+    done = CliRunner().invoke(cli, ["simulate", "pkg", "--sources", "0", "--messages", "10"])
+    assert isinstance(done.exception, InvalidRequest)
+    assert str(done.exception) == "sources: expected at least 1, found 0"

@@ -133,8 +133,6 @@ def _choose(
         # In turn a tuple of the stream, and one of the other stream, in which keys are even.
         even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
         keys = np.column_stack([keys, even]).ravel()
-    by_key = settings["skewed_sources"]
-    sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])
     setting = Setting(
         instances=settings["instances"],
         sources=settings["sources"],
@@ -144,4 +142,6 @@ def _choose(
         work_s=work_s,
         operator=settings["operator"],
     )
+    by_key = settings["skewed_sources"]
+    sources = sources_of(len(keys), setting.sources, by_key=by_key, seed=settings["seed"])
     return play(name, keys, sources, setting)
