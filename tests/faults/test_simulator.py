@@ -37,7 +37,7 @@ FOUND = {
     "manifests of the newest alone": 6,
     "copies believed": 2,
     "removed before it is folded": 7,
-    "showings forgotten": 4,
+    "showings forgotten": 9,
     "a plan of the last interval": 3,
     "results in time": 9,
     "parts forgotten": 9,
