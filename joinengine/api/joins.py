@@ -119,8 +119,7 @@ class StreamJoin(StreamQuery):
         written, exact, zone = condition(on), session.case_sensitive(), session.zone()
         self._how = join_type(how)
         self._schemas = (schema_of_side(left), schema_of_side(right))
-        takes_one = self._latest is not None or isinstance(written, AsOf)
-        self._told = self._told_by(changes, takes_one=takes_one, exact=exact)
+        self._told = self._told_by(changes, written, exact=exact)
         plain = change_checks.without(self._told, self._schemas)
         if self._latest is None:
             self._choice.check(written, self._instances)
@@ -158,17 +157,15 @@ class StreamJoin(StreamQuery):
                 "left rows; open it a second time for one of the sides"
             )
 
-    def _told_by(self, changes: Any, *, takes_one: bool, exact: bool) -> Told | None:
-        """The columns with the changes of both sides; None: rows only come.
-
-        `takes_one`: a left row meets the nearest, or the newest, of the right ones.
-        """
+    def _told_by(self, changes: Any, written: Condition, *, exact: bool) -> Told | None:
+        """The columns with the changes of both sides; None: rows only come."""
         names = None
         if changes is not None:
             names = change_checks.told_by(changes, self._schemas, exact=exact)
         for side in PAIR:
             source = self._sides[side]
             if isinstance(source, StreamJoin) and source._told is not None:
+                takes_one = self._latest is not None or isinstance(written, AsOf)
                 change_checks.check_told(side, names, takes_one=takes_one)
         return names
 

@@ -7,6 +7,7 @@ if they are written as a difference, since `a <= b + 0.1` and `a - b <= 0.1` rou
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,6 +23,8 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
 
 _DAY_US = 86_400_000_000
+#: A number with its sign and its unit.
+_PARTS = re.compile(r"[+-]?\s*[\d.]+\s*[a-z]+\s*")
 #: Comparison -> whether the sides change places, and whether equal values fail it.
 _COMPARISONS = {
     **{exp.LTE: (False, False), exp.LT: (False, True)},
@@ -79,7 +82,10 @@ def interval_us(node: Any) -> int | None:
         return None
     unit = node.args.get("unit")
     words = f"{node.this.name} {'' if unit is None else unit.name}".strip().lower()
+    parts = _PARTS.findall(words)  # in SQL a sign is of its unit alone
     try:
+        if "".join(parts) == words:
+            return sum(map(microseconds, parts))
         return microseconds(words)
     except InvalidRequest:
         return None

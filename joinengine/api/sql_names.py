@@ -216,6 +216,7 @@ class Reader:
         if not isinstance(select, exp.Select):
             raise self.text.refusal(select, "a subquery is one SELECT from one stream")
         check_clauses(self.text, select, but=("group", "having"))
+        outside = dict(self.streams)  # a name inside may be that of another stream outside
         inner = self.tree(select, known)
         if isinstance(inner, Pair):
             raise self.text.refusal(
@@ -229,6 +230,7 @@ class Reader:
         columns = {
             name: (key or self.compute(node, {inner.alias}, name))[1] for name, node, key in items
         }
+        self.streams = outside
         return self._leaf(entry, alias, inner.stream, columns, inner.filters)
 
     def _where(self, select: Any) -> list[Any]:

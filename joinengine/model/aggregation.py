@@ -127,25 +127,30 @@ class Panes:
     def ends(self, panes: Times, closed: float, watermark: float) -> NDArray[np.int64]:
         """The ends of the windows that hold any of (n,) panes and lie in (closed, watermark]."""
         instants = np.unique(panes)
-        if not self.given:
-            numbers = np.concatenate(
-                [np.arange(*self._holding(pane)) for pane in instants.tolist()]
-                or [np.empty(0, np.int64)]
-            )
-            instants = np.unique(numbers) * self.slide_us + self.size_us
-        return instants[(instants > closed) & (instants <= watermark)]
+        if self.given:
+            return instants[(instants > closed) & (instants <= watermark)]
+        # Windows that end later are many, and a window holds many panes: each is listed once.
+        numbers, first, last = [np.empty(0, np.int64)], self._after(closed), self._after(watermark)
+        for low, high in map(self._holding, instants.tolist()):
+            numbers.append(np.arange(max(low, first), min(high, last)))
+            first = max(first, high)
+        return np.concatenate(numbers) * self.slide_us + self.size_us
+
+    def _after(self, moment: float) -> int:
+        """The first window that ends after a moment, or the one after the last."""
+        least, most = window_numbers(self.size_us, self.slide_us)
+        number = moment if math.isinf(moment) else (int(moment) - self.size_us) // self.slide_us
+        return int(min(max(number + 1, least), most + 1))
 
     def first_end(self, time: int) -> float:
         """The end of the first window that ends at `time` or later; inf: there is none."""
-        first = self._holding(time)[0]
-        last = window_numbers(self.size_us, self.slide_us)[1]
-        return first * self.slide_us + self.size_us if first <= last else math.inf
+        first = self._after(time - 1)
+        return first * self.slide_us + self.size_us if first < self._after(math.inf) else math.inf
 
     def _holding(self, pane: int) -> tuple[int, int]:
         """The first window that ends with a pane or later, and the one after the last."""
-        least, most = window_numbers(self.size_us, self.slide_us)
-        first = -((self.size_us - pane) // self.slide_us)
-        return max(first, least), min((pane - self.pane_us) // self.slide_us, most) + 1
+        most, last = self._after(math.inf), (pane - self.pane_us) // self.slide_us
+        return self._after(pane - 1), min(last + 1, most)
 
     def first_pane(self, end: int) -> int:
         """The end of the first pane of the window that ends at `end`."""

@@ -67,7 +67,7 @@ OPERATORS = {
 FUNCTIONS = {
     *("+", "-", "*", "&", "|", "~", "||", "~~", "!~~", "~~*", "!~~*"),
     *("abs", "greatest", "least", "floor", "ceil", "ceiling", "round", "sqrt", "exp"),
-    *("power", "pow", "sin", "cos", "tan", "atan", "atan2", "radians", "degrees", "pi"),
+    *("power", "pow", "sin", "cos", "tan", "atan", "radians", "degrees", "pi"),
     *("lower", "upper", "length", "char_length", "contains", "instr", "position"),
     *("replace", "repeat", "ascii"),
     *("nullif", "if", "year", "quarter", "month", "day", "hour", "minute", "second"),
@@ -237,16 +237,15 @@ class Translation:
 
     def _check_compared(self, operands: list[dict[str, Any]], tree: Any) -> None:
         """Refuse a number beside a text that DuckDB would round to the number's type."""
+        kinds = [self._type_of(sql_of(selecting(tree, part))) for part in operands]
+        others = [kind for part, kind in zip(operands, kinds, strict=True) if "literal" not in part]
+        numbers = [kind for kind in kinds if _kind(kind) in ("INTEGER", "DECIMAL")]
+        if numbers and "VARCHAR" in others:
+            raise self._refusal(f"{numbers[0]} beside a text of any value (cast it to string)")
         written = [part["literal"] for part in operands if part.get("class") == "CONSTANT"]
-        texts = [str(literal["text"]) for literal in written if literal["kind"] == "STRING"]
-        for part in operands if texts else ():
-            if part.get("class") == "CONSTANT":
-                continue
-            kind = self._type_of(sql_of(selecting(tree, part)))
-            scale = int(kind.split(",")[1][:-1]) if kind.startswith("DECIMAL") else 0
-            if _kind(kind) not in ("INTEGER", "DECIMAL"):
-                continue
-            for text in texts:
+        for text in (str(literal["text"]) for literal in written if literal["kind"] == "STRING"):
+            for kind in (kind for kind in others if kind in numbers):
+                scale = int(kind.split(",")[1][:-1]) if kind.startswith("DECIMAL") else 0
                 number = _NUMBER.fullmatch(text)
                 if number is None or len(number[1] or "") > scale:
                     raise self._refusal(f"a value of type {kind} beside the text {text!r}")

@@ -16,11 +16,16 @@ def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def compared(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The operands of a comparison, of BETWEEN or of IN; none: it is no such expression."""
+    """What stands side by side in one type; none: it is another expression.
+
+    The operands of a comparison, of BETWEEN, of IN or of coalesce.
+    """
     if node.get("class") in ("COMPARISON", "BETWEEN"):
         names = ("left", "right", "input", "lower", "upper")
         return [node[name] for name in names if isinstance(node.get(name), dict)]
-    return list(node["children"]) if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN") else []
+    if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE"):
+        return list(node["children"])
+    return []
 
 
 def sql_of(tree: Any) -> str:

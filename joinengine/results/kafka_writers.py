@@ -51,7 +51,9 @@ _DROPPED = {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 #: A coordinator that has just taken over is still ending the transaction before: for longer than
 #: a client waits if brokers go one after the other.
-_SETTLING = "CONCURRENT_TRANSACTIONS"
+_SETTLING = {"CONCURRENT_TRANSACTIONS"}
+#: A client may hold on to a coordinator that has died while others answer: another client asks.
+_TIMED_OUT = {"_MSG_TIMED_OUT", "_TIMED_OUT"}
 DONE, UNKNOWN, SHUT_OUT = "done", "unknown", "shut out"
 
 
@@ -143,6 +145,7 @@ class _Writer:
         self._kafka = library()
         self._cluster = task.cluster
         self._failed: Any = None  # the first error of a message
+        self._exactly_once = bool(task.tokens)
         self.token = -1
         config = task.cluster.config(
             enable_idempotence=True,
@@ -271,12 +274,12 @@ class _Writer:
         name = getattr(reason, "name", str)()
         if name in _SHUT_OUT:
             return _Gone(SHUT_OUT, self._cluster.told(error))
-        if name == _SETTLING:
-            return _Gone(UNKNOWN, self._cluster.told(error))
-        if hasattr(self, "_producer"):
-            self._abort()
         cause = self._failed or error
         code = getattr(cause, "name", lambda: name)()
+        if name in _SETTLING or (self._exactly_once and code in _TIMED_OUT):
+            return _Gone(UNKNOWN, self._cluster.told(cause))
+        if hasattr(self, "_producer"):
+            self._abort()
         if _TOO_LARGE & {name, code}:
             return InvalidRequest(
                 f"Kafka at {self._cluster.servers} takes no message as large as one of the results "

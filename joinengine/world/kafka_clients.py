@@ -128,6 +128,9 @@ class Cluster:
         return {
             "bootstrap.servers": self.servers,
             "socket.connection.setup.timeout.ms": 10_000,
+            # Of a broker that dies a client asks once who leads in its place, before the others
+            # know, and then waits for the next time.
+            "topic.metadata.refresh.interval.ms": 5_000,
             "log_level": 0,
             "logger": _SILENT,
             **{name.replace("_", "."): value for name, value in ours.items()},

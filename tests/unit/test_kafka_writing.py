@@ -19,13 +19,22 @@ def test_messages_that_are_dropped_behind_a_failure_do_not_hide_it(dropped):
     assert writer._failed.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
-def test_a_transaction_that_brokers_are_still_ending_is_waited_for():
-    """It is asked again by another client, and does not end the query."""
+@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize(
+    ("code", "is_asked_again"),
+    [
+        (KafkaError.CONCURRENT_TRANSACTIONS, (True, True)),
+        (KafkaError._MSG_TIMED_OUT, (True, False)),
+        (KafkaError._TIMED_OUT, (True, False)),
+        (KafkaError._TRANSPORT, (False, False)),
+    ],
+)
+def test_what_another_client_may_do_is_asked_again(code, is_asked_again, exactly_once):
+    """One may hold on to a broker that has died; without transactions rows would come twice."""
     writer = object.__new__(_Writer)
-    writer._failed, writer._cluster = None, Cluster("host:1")
-    error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, "another operation is ongoing")
-    gone = writer._error(KafkaException(error))
-    assert (type(gone), gone.outcome) == (_Gone, UNKNOWN)
-    assert isinstance(
-        writer._error(KafkaException(KafkaError(KafkaError._TIMED_OUT))), StoreUnreachable
-    )
+    writer._failed, writer._cluster, writer._exactly_once = None, Cluster("host:1"), exactly_once
+    gone = writer._error(KafkaException(KafkaError(code, "words of the client")))
+    if is_asked_again[0 if exactly_once else 1]:
+        assert (type(gone), gone.outcome) == (_Gone, UNKNOWN)
+    else:
+        assert type(gone) is StoreUnreachable

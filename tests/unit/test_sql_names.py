@@ -186,3 +186,36 @@ def test_sessions():
 def test_another_condition_of_the_closest_row_is_refused(on, said):
     with pytest.raises(InvalidRequest, match=said):
         sql(f"select id, wid from f asof join w on {on}", S, delay=LATE, instances=4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select f.id * 2 as twice, f.id as i, q.z from f join "
+        "(select y + 1 as z, k from w as {0}) q on f.k = q.k",
+        "select f.id, q.z from f join (select y + 1 as z, k + 1 as k2 from w {0}) q "
+        "on f.k + 1 = q.k2",
+        "with q as (select y + 1 as z, k from w {0}) "
+        "select f.id * 2 as twice, q.z from f join q on f.k = q.k",
+    ],
+)
+def test_a_name_inside_a_subquery_means_nothing_outside(text):
+    other, same = (sql(text.format(alias), S, instances=4) for alias in ("v", "f"))
+    assert plan_of(same) == plan_of(other)
+    assert [one.schemas for one in same.query().operators] == [
+        one.schemas for one in other.query().operators
+    ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "upper_us"),
+    [
+        ("'-1 hour 55 minutes'", -5 * 60_000_000),
+        ("'1 hour -55 minutes'", 5 * 60_000_000),
+        ("'1 hour 55 minutes'", 115 * 60_000_000),
+    ],
+)
+def test_the_sign_of_an_interval_is_that_of_its_unit(interval, upper_us):
+    text = f"{BOTH} and w.at between f.ts - interval 3 hours and f.ts + interval {interval}"
+    (found,) = sql(text, S, delay=LATE, instances=4).query().operators
+    assert found.window.upper_us == upper_us

@@ -207,10 +207,11 @@ def _check_as_of(given: dict[str, Any]) -> None:
 def _equal(text: str, floats: str | None) -> Equi:
     kind = one_of(Floats, floats or Floats.REFUSED, "floats")
     pairs = [part.partition("=") for part in _split(text)]
-    if all(not sign for _, sign, _ in pairs):
+    if pairs and all(not sign for _, sign, _ in pairs):
         names = [name.strip() for name, _, _ in pairs]
         return Equi(tuple(names), tuple(names), using=True, floats=kind)
-    if not all(left.strip() and right.strip() and "=" not in right for left, _, right in pairs):
+    are_named = (left.strip() and right.strip() and "=" not in right for left, _, right in pairs)
+    if not pairs or not all(are_named):
         raise InvalidRequest(
             f"on: expected key columns such as user_id=buyer_id or a=b,c=d (beside a=b, k=k), or "
             f"names alone that both sides have, such as k,m; found {text!r}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, Rows
+from joinengine.kernels.widths import widths_at
 from joinengine.model.conditions import Distance
 from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import PAIR, Side
@@ -71,7 +73,7 @@ class Pairs(NamedTuple):
         """(n,) rows of each side."""
         return {self.side: self.rows, self.side.other: self.stored_rows}
 
-    def only(self, some: Bools | Ints) -> Pairs:
+    def only(self, some: Bools | Ints | slice) -> Pairs:
         """Some of the pairs."""
         groups = None if self.groups is None else self.groups[some]
         return self._replace(
@@ -102,12 +104,14 @@ class Matcher:
         results: Results,
         marker: Marker | None,
         timed: Callable[[str], AbstractContextManager[None]],
+        most_bytes: int,
     ) -> None:
         self._spec = spec
         self._schema = spec.output_schema
         self._results = results
         self._marker = marker
         self._timed = timed
+        self._most_bytes = most_bytes
 
     def is_settled(self, unsettled: Unsettled) -> bool:
         """Whether pairs of which no more is unsettled are all known to match."""
@@ -169,7 +173,28 @@ class Matcher:
                 with self._timed("result"):
                     if unsettled.counts:
                         chosen.tally.make(chosen.rows, chosen.groups)
-                    self._results.add(self._columns(chosen, windows))
+                    for part in self._fitting(chosen):
+                        some = windows if windows is None else windows[part]
+                        self._results.add(self._columns(chosen.only(part), some))
+
+    def _fitting(self, pairs: Pairs) -> Iterator[slice]:
+        """The pairs in stretches whose results fit together: a long value may go into many."""
+        n, columns, at = len(pairs.rows), pairs.columns, pairs.at
+        widths = np.zeros(n, np.int64)
+        for column in self._spec.output:
+            if column.side is not None:
+                values = columns[column.side].column(column.column)
+                bytes_each = widths_at(values, at[column.side])
+                widths += 0 if bytes_each is None else bytes_each
+        total = int(widths.sum())
+        if total <= self._most_bytes:
+            yield slice(0, n)
+            return
+        # Each stretch begins with the pair in which the bytes before it have passed another bound.
+        numbers = (np.cumsum(widths) - widths) // self._most_bytes
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for start, end in pairwise([*starts.tolist(), n]):
+            yield slice(start, end)
 
     def _marked(self, pairs: Pairs, times: Times | None, windows: Ints | None) -> None:
         """Mark the tuples of watched sides, in these windows."""
