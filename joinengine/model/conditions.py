@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
-from math import isfinite
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -209,7 +208,7 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
         return bound
     number = isinstance(bound, (int, float, Decimal)) and not isinstance(bound, bool)
     # An integer of any length is finite, also one that no double holds.
-    if not number or not (isinstance(bound, int) or isfinite(bound)):
+    if not number or not (isinstance(bound, int) or Decimal(bound).is_finite()):
         raise InvalidRequest(
             f"band: {name} {bound!r} is not a finite number; leave it out for an open end"
         )

@@ -192,7 +192,7 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
             f"key: the operator on {described['on']} has no single key; leave the key out, or "
             "choose an operator on equal columns"
         )
-    parts = next(csv.reader([text]), []) if len(kinds) > 1 else [text]
+    parts = next(csv.reader([" ".join(text.splitlines())]), []) if len(kinds) > 1 else [text]
     if len(parts) != len(kinds):
         raise InvalidRequest(
             f"key: {text!r} has {len(parts)} parts, but the key has {len(kinds)}; give one part "

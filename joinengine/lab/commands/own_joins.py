@@ -260,7 +260,7 @@ def _check_delay(name: str, delay: str | None) -> None:
 def _delay(text: str) -> str | tuple[str, str]:
     """One duration, or that of each side."""
     delays = _split(text)
-    if len(delays) > len(("left", "right")):
+    if len(delays) not in (1, 2):
         raise InvalidRequest(f"delay: expected D or D,D, found {text!r}")
     return delays[0] if len(delays) == 1 else (delays[0], delays[1])
 
@@ -276,7 +276,8 @@ def _parts(option: str, text: str, form: str) -> list[str]:
 
 def _split(text: str) -> list[str]:
     """The parts between commas; a part that has a comma stands in double quotes."""
-    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+    words = " ".join(text.splitlines())
+    return [part.strip() for part in next(csv.reader([words], skipinitialspace=True), [])]
 
 
 def _bound(text: str) -> Any:

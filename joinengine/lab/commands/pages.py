@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +89,19 @@ def write_page(path: Path, content: dict[str, Any]) -> None:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Write a file, which is there whole or stays as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    place = path.resolve()  # a link stays one
-    if place.exists() and not place.is_file():  # a pipe, /dev/stdout
-        path.write_bytes(content)
-        return
-    passing = place.with_name(f".joinengine-{os.getpid()}")
-    try:
-        passing.write_bytes(content)
-        passing.replace(place)
-    finally:
-        passing.unlink(missing_ok=True)
+    with console.written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        place = path.resolve()  # a link stays one
+        if place.exists() and not place.is_file():  # a pipe, /dev/stdout
+            path.write_bytes(content)
+            return
+        passing = place.with_name(f".joinengine-{os.getpid()}")
+        try:
+            passing.write_bytes(content)
+            passing.replace(place)
+        finally:
+            with suppress(OSError):  # the folder may be what cannot be written
+                passing.unlink(missing_ok=True)
 
 
 def told_page(path: Path | None, content: dict[str, Any]) -> None:

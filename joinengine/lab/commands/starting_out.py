@@ -25,6 +25,7 @@ def new(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     for template in sorted(files("joinengine.lab").joinpath("starter").iterdir(), key=str):
         name = template.name.removesuffix(_ENDING)
-        (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+        with console.written(folder / name):
+            (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
         console.tell(str(folder / name))
     console.tell(f"next: cd {folder} && make test && make run")

@@ -26,7 +26,7 @@ Examples:
       --sink kafka:matches
 """
 _options = [
-    click.argument("file", type=click.File("r", encoding="utf-8")),
+    click.argument("file", type=click.File("r", encoding="utf-8-sig")),
     headed(Heading.YOURS)(
         "--source",
         "sources",
@@ -88,7 +88,11 @@ def run_statement(
     from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
 
     name = Path(file.name).stem.strip("<>") or "sql"
-    statement = _statement(name, file.read(), settings, ends=checkpoint is None)
+    try:
+        text = file.read()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"sql: {file.name} is not UTF-8 text; save it as UTF-8") from None
+    statement = _statement(name, text, settings, ends=checkpoint is None)
     options = Options(
         layout=layout_of(settings["layout"]),
         instances=settings["instances"],
@@ -102,6 +106,8 @@ def run_statement(
     if explain:
         if any(hasattr(side, "topic") for side in statement.sides.values()):
             raise click.UsageError("--explain reads the columns of folders; leave topics out")
+        if json_path is not None:
+            raise click.UsageError("--json applies to a run; leave it out beside --explain")
         console.tell(statement.build(None, listed.record(), options).explain())
         return
     places = Places(checkpoint=None if checkpoint is None else checkpoint.absolute(), sink=sink)

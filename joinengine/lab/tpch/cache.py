@@ -7,7 +7,6 @@ is needed.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ import click
 from filelock import FileLock, Timeout
 from rich.console import Console
 
+from joinengine.lab.commands.console import write_json
 from joinengine.lab.tpch.generate import HOME, home
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
@@ -151,9 +151,8 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
         rows: list[dict[str, Any]] = [
             entry._asdict() | {"path": str(entry.path)} for entry in chosen
         ]
-        json_path.parent.mkdir(parents=True, exist_ok=True)
         content = {"folder": str(home()), "cleared": clearing, "entries": rows}
-        json_path.write_text(json.dumps(content, indent=1))
+        write_json(json_path, content)
 
 
 def _print(line: str) -> None:
