@@ -79,7 +79,7 @@ class JoinWriter:
         Any other name is a batch format of Spark. Each result is in `parquet`, in a table and in
         `kafka` exactly once, and in a format of Spark at least once.
         """
-        return replace(self, sink=source)
+        return replace(self, sink=source, function=None, receiver=None, table=None)
 
     def option(self, key: str, value: Any) -> JoinWriter:
         """Set an option of the sink or of joinengine; case does not matter in its name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,10 @@ from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.fence import check_markers
 from joinengine.state.manifests import FORMAT, READ
+
+#: Says of an account that its lengths of time are exact; others have six digits.
+_EXACT = "exact"
+_SECONDS = re.compile(r"(-?\d+\.?\d*) s\b")
 
 
 class Claim(NamedTuple):
@@ -58,7 +63,10 @@ def claim(
                 "one"
             )
         _check_chain(location, account["query"], wanted)
-        for name, was, asked in _differences(account["query"], before or wanted):
+        asked_for = before or wanted
+        if not account.get(_EXACT):
+            asked_for = _rounded(asked_for, account["query"])
+        for name, was, asked in _differences(account["query"], asked_for):
             raise CheckpointMismatch(
                 f"checkpoint {location} belongs to another query: its {name} is {was}, and this "
                 f"query has {asked}; use another checkpointLocation"
@@ -69,7 +77,8 @@ def claim(
     if any(logs.exists(name) for name in ("offsets", "commits")):
         raise CheckpointMismatch(_not_ours(checkpoint))
     query_id = checkpoint.world.nonce()
-    content = {"format": FORMAT, "id": query_id, "query": wanted, "streams": kept}
+    about = {"format": FORMAT, "id": query_id, _EXACT: True}
+    content = about | {"query": wanted, "streams": kept}
     return Claim(query_id, content)
 
 
@@ -154,6 +163,19 @@ def _differences(
                 yield f"{key} of operator {number}", before, after
     if account["sources"] != wanted["sources"]:
         yield "sources", account["sources"], wanted["sources"]
+
+
+def _rounded(asked: Any, was: Any) -> Any:
+    """What is asked for, with lengths as `was` has them if they are equal to six digits."""
+    if isinstance(asked, str) and isinstance(was, str):
+        rounded = _SECONDS.sub(lambda match: f"{float(match[1]):g} s", asked)
+        return was if rounded == was else asked
+    if isinstance(asked, dict) and isinstance(was, dict):
+        return {key: _rounded(value, was.get(key)) for key, value in asked.items()}
+    if isinstance(asked, list | tuple) and isinstance(was, list | tuple):
+        if len(asked) == len(was):
+            return type(asked)(_rounded(*pair) for pair in zip(asked, was, strict=True))
+    return asked
 
 
 def _was_selected(was: dict[str, Any], asked: dict[str, Any]) -> bool:

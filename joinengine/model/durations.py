@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
 
 from joinengine.model.errors import InvalidRequest
@@ -69,15 +70,18 @@ def microseconds(duration: str | timedelta, what: str = "") -> int:
 
 
 def describe(length_us: int) -> str:
-    """A short text for a length in microseconds.
+    """A short text for a length in microseconds, to the last one: accounts of queries have it.
 
     >>> describe(180_000_000), describe(-5_400_000_000), describe(0), describe(250_000)
     ('180 s', '-90 min', '0 s', '0.25 s')
+    >>> describe(239_999_999), describe(1_728_001_000_000)
+    ('239.999999 s', '1728001 s')
     """
     for size, name in ((3_600_000_000, "h"), (60_000_000, "min")):
         if length_us % size == 0 and abs(length_us) >= 5 * size:
             return f"{length_us // size} {name}"
-    return f"{length_us / 1_000_000:g} s"
+    short, exact = f"{length_us / 1_000_000:g}", Decimal(length_us).scaleb(-6).normalize()
+    return f"{short if Decimal(short) == exact else f'{exact:f}'} s"
 
 
 def describe_about(length_us: float) -> str:

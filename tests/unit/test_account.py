@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from joinengine import equi
+from joinengine import equi, within
 from joinengine.driver.account import account_of, check_types, kept_columns
 from joinengine.driver.account import claim as examine
 from joinengine.exchange.finishing import Finish, Selected
@@ -143,3 +144,25 @@ def test_manifests_that_are_gone_are_damage_and_not_another_driver(checkpoint):
     checkpoint.manifests.put(name_of(6), b"")  # an old one that is still to be removed
     with pytest.raises(DamagedState, match="no manifest after batch 6"):
         claim(checkpoint, account)
+
+
+def test_lengths_are_compared_to_the_last_microsecond(checkpoint):
+    """Accounts of earlier versions have six digits, and so are theirs compared."""
+
+    def account(upper):
+        return account_of(two_way(within("lt", "rt", lower="0 s", upper=upper, delay="0 s"), 3))
+
+    first = claim(checkpoint, account("239.999999 s"))
+    with pytest.raises(CheckpointMismatch, match="belongs to another query"):
+        claim(checkpoint, account("240 s"))
+    with pytest.raises(CheckpointMismatch, match="belongs to another query"):
+        claim(checkpoint, account("239.999998 s"))
+    kept = read_account(checkpoint)
+    old = json.loads(json.dumps(kept).replace("239.999999 s", "240 s"))
+    assert old != kept
+    del old["exact"]
+    write_account(checkpoint, old)
+    for upper in ("239.999999 s", "240 s"):
+        assert claim(checkpoint, account(upper)) == first
+    with pytest.raises(CheckpointMismatch, match="belongs to another query"):
+        claim(checkpoint, account("241 s"))
