@@ -132,6 +132,8 @@ class Loop:
                 if not has_run:
                     next_s = max(0.0 if has_run is None else next_s, self._rested_s())
                 left_s = next_s - self._world.now_s()
+                if self._trigger.every_s:  # the clock may have been set back
+                    left_s = min(left_s, self._trigger.every_s)
                 if left_s > 0 and self._rest(left_s):
                     return
         finally:

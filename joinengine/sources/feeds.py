@@ -184,13 +184,13 @@ class FolderFeed(CountedFeed):
         ends: bool = False,
     ) -> None:
         """`expected`: None: any file will do. `footers`: those that are known, by path."""
-        self._folder = folder
+        self._folder = folder.rstrip("/") or "/"  # files have one path, however they are found
         self._ends = ends
         self._rows_per_interval = rows_per_interval
         self._log = log
         self._logged = Logged()
         most = None if log is None else MOST_FILES
-        self._listing = Listing(folder, expected or Expected(), self._logged, footers, most)
+        self._listing = Listing(self._folder, expected or Expected(), self._logged, footers, most)
         self._read_on()
 
     @override

@@ -38,6 +38,7 @@ from joinengine.sources.schemas import (
     unknown,
 )
 from joinengine.sources.sourcefiles import SourceFile, find, look_at, opened
+from joinengine.world.buckets import is_url
 
 _log = logging.getLogger("joinengine")
 #: Footers are read by so many threads: a footer is a wait for the disk.
@@ -149,6 +150,9 @@ class Listing:
         path = file.path
         entry: Entry = {"file": path, "size": file.size, "modified_ns": file.modified_ns}
         if isinstance(footer, Footer):
+            if path not in self._footers and not is_url(path) and look_at(path) != file:
+                self.unsettled_s[path] = self._expected.settle_s
+                return None  # it was written on after its size was asked for
             fault = self._fault(path, footer)
             if fault is None and self._expected.time is not None and footer.least_us is None:
                 fault = (

@@ -79,13 +79,11 @@ class Notices:
                 self.are_short |= folder == self._root
             elif folder is None or not name or name[0] in "._":
                 continue
-            elif mask & flags.ISDIR or not name.endswith(".parquet"):
-                path = f"{folder}/{name}"
-                if os.path.isdir(path):  # a link to a folder is no folder in a notice
-                    for paths in paths_below(path, self.watch, self._root):
-                        names |= dict.fromkeys(paths)
-            else:
-                names[f"{folder}/{name}"] = None
+            elif os.path.isdir(path := f"{folder}/{name}"):  # also a link, which a notice hides
+                for paths in paths_below(path, self.watch, self._root):
+                    names |= dict.fromkeys(paths)
+            elif name.endswith(".parquet"):
+                names[path] = None
         return list(names)
 
     def close(self) -> None:

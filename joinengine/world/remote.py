@@ -197,7 +197,8 @@ class RemoteStorage(Storage):
         cache, url = self._cache, self._url(name)
         path = cache.find(url) if self.cache_bytes else None
         if path is not None:
-            return pa.memory_map(path).read_buffer()
+            with suppress(FileNotFoundError):  # another process has made room just now
+                return pa.memory_map(path).read_buffer()
         content = self._fetched(name)
         self.fetched.files += 1
         self.fetched.size_bytes += content.size

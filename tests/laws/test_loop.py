@@ -155,6 +155,25 @@ def test_batches_start_at_multiples_of_the_interval():
     assert began[:3] == [1_003.0, 1_010.0, 1_022.0]  # the third one is late, and not waited for
 
 
+def test_a_clock_that_is_set_back_does_not_stop_a_query():
+    query = started()
+    query.world.now, rests, real = 1_000_000.0, [], query.runner.run
+
+    def run(end, handed=None):
+        real(end)
+        query.world.now -= 3600.0 if not rests else 0.0
+
+    def stop():
+        return query.runner.position == ALL
+
+    query.runner.run = run
+    loop = loop_of(query, Trigger(every_s=10.0), stop=stop)
+    rest = loop._rest
+    loop._rest = lambda seconds: rests.append(seconds) or rest(seconds)
+    loop.run()
+    assert 0 < max(rests) <= 10.0
+
+
 def one_sided(query):
     """Feeds of which the right one falls silent, and the left one half a minute later."""
 

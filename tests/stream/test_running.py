@@ -32,6 +32,21 @@ def start(joined, tmp_path, **trigger):
     return writer.option("checkpointLocation", tmp_path / "checkpoint").start()
 
 
+def test_a_listener_does_not_wait_for_its_own_query(joined, tmp_path):
+    said = []
+
+    def waits(progress):
+        for wait in (query.processAllAvailable, query.awaitTermination):
+            with pytest.raises(InvalidRequest, match="from within a batch of this query") as error:
+                wait()
+            said.append(str(error.value).partition(":")[0])
+
+    query = start(joined, tmp_path)
+    query.add_listener(waits)
+    query.awaitTermination(60)
+    assert said[:2] == ["processAllAvailable", "awaitTermination"]
+
+
 def test_a_query_tells_how_it_runs(joined, tmp_path):
     query = start(joined, tmp_path)
     heard = []

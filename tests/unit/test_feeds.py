@@ -181,6 +181,40 @@ def test_a_file_that_is_half_written_is_looked_at_with_each_look(folder, tmp_pat
     assert found.end() == 8
 
 
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_file_that_is_completed_during_a_look_is_logged_as_it_is_then(
+    folder, tmp_path, monkeypatch, wait
+):
+    """Its size was asked for before, and no batch could read a file of that size."""
+    late, real, seen = folder / "late.parquet", pq.read_metadata, []
+
+    def read_metadata(path):
+        if str(path) == str(late) and not seen:
+            seen.append(late.stat().st_size)
+            put(folder, "late.parquet", 5000)
+        return real(path)
+
+    late.write_bytes(b"PAR1")
+    monkeypatch.setattr(pq, "read_metadata", read_metadata)
+    found = feed(folder, tmp_path)
+    found.discover(wait=wait)
+    found.discover()
+    assert seen == [4]
+    (piece, *_) = found.pieces(6, found.end())
+    assert piece.size == late.stat().st_size
+    assert found.end() == 8
+
+
+def test_a_place_is_the_same_with_a_slash_behind_it(folder, tmp_path):
+    found = FolderFeed(f"{folder}/", 10, SourceLog(MACHINE.storage(f"{tmp_path}/log"), 1))
+    found.discover()
+    put(folder, "3.parquet", 10)
+    found.discover()
+    again = feed(folder, tmp_path)
+    again.discover()
+    assert again.end() == found.end() == 8
+
+
 def test_a_feed_folds_its_log(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(sourcelog, "FOLD_AT", 2)
     monkeypatch.setattr(feeds, "MOST_FILES", 1)

@@ -37,3 +37,17 @@ def test_a_noticed_name_that_is_no_text_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(JoinEngineError, match=REFUSED):
         finding.look(1001.0)
     finding.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mountinfo"), reason="needs Linux")
+def test_a_noticed_link_to_a_folder_is_a_folder_whatever_its_name(tmp_path):
+    place, elsewhere = tmp_path / "in", tmp_path / "elsewhere.parquet"
+    place.mkdir()
+    elsewhere.mkdir()
+    pq.write_table(pa.table({"x": [1]}), elsewhere / "part.parquet")
+    finding = Finding(str(place), Logged(), is_bounded=True)
+    assert finding.look(1000.0) == []
+    os.symlink(elsewhere, place / "day.parquet")
+    (found,) = finding.look(1001.0)
+    assert found.path == f"{place}/day.parquet/part.parquet"
+    finding.close()

@@ -155,3 +155,23 @@ def test_a_start_that_checks_logs_nothing(folder, tmp_path):
     (segment,) = (tmp_path / "log").iterdir()
     assert b'"generation":7' in segment.read_bytes()
     assert found.feeds[0].end() == 7
+
+
+def test_a_source_that_has_ended_without_a_row_says_so(folder, tmp_path):
+    """Else the watermark would wait for it, and with it every row without a partner."""
+    (tmp_path / "none").mkdir()
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "none/0.parquet")
+    none = folder | {"path": f"{tmp_path}/none", "log": f"{tmp_path}/log-none", "source": 1}
+    found = Streams([feed | {"ends": True} for feed in (folder, none)], {0: READING, 1: READING}, 2)
+    for feed in found.feeds.values():
+        feed.discover()
+    start, end = ({n: at(feed) for n, feed in found.feeds.items()} for at in (begin_of, end_of))
+    assert found.between(start, end).report.progress == {0: ENDED, 1: ENDED}
+
+
+def begin_of(feed):
+    return feed.begin()
+
+
+def end_of(feed):
+    return feed.end()

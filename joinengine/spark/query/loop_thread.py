@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from joinengine.driver.loop import Loop
-from joinengine.model.errors import JoinEngineError
+from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.spark.jobs.failures import LOGGER, in_own_words, plain_error
 from joinengine.spark.query.heartbeat import Heartbeat
 from joinengine.spark.sources.handing_over import Frames
@@ -178,10 +178,20 @@ class Running:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended, however; False: it has not."""
+        self._check_thread("awaitTermination")
         return self._ended.wait(timeout_s)
+
+    def _check_thread(self, method: str) -> None:
+        """Refuse to wait in a listener, or a function, that the query itself waits for."""
+        if self._loop.is_here:
+            raise InvalidRequest(
+                f"{method}: it was called from within a batch of this query, which would wait for "
+                "itself; call it from another thread, or stop the query with stop()"
+            )
 
     def process_all(self) -> None:
         """Wait until all that is there now is processed; raises what ended the query."""
+        self._check_thread("processAllAvailable")
         if self._frames is not None:
             with in_own_words():
                 self._frames.process_all()

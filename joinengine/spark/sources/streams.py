@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from joinengine.exchange.route import Portion
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import Feed, open_feed
+from joinengine.sources.feeds import ENDED, Feed, open_feed
 from joinengine.sources.places import Piece, Place, by_file, fold, shared
 from joinengine.sources.projection import Projection
 from joinengine.sources.schemas import Footer
@@ -67,16 +67,16 @@ class Streams:
             behind = feed.behind(last)
             if behind is not None:
                 report.lags[source] = Lag(*behind)
-            if not feed.is_beyond(last, first):
+            brings, known = feed.is_beyond(last, first), feed.progress(last)
+            if known is not None and (brings or known == ENDED):  # also without a row
+                report.progress[source] = known
+            if not brings:
                 continue
             for piece in feed.pieces(first, last):
                 if piece.skipped is None:
                     pieces.append((source, piece))
                 else:
                     report.skipped.append(Skipped(piece.told, piece.skipped))
-            known = feed.progress(last)
-            if known is not None:
-                report.progress[source] = known
         parts = fold(shared(pieces, self._tasks), self._tasks) if pieces else []
         return Brought([_portion(part) for part in parts], report)
 
