@@ -52,8 +52,9 @@ _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 #: A coordinator that has just taken over is still ending the transaction before: for longer than
 #: a client waits if brokers go one after the other.
 _SETTLING = {"CONCURRENT_TRANSACTIONS"}
-#: A client may hold on to a coordinator that has died while others answer: another client asks.
-_TIMED_OUT = {"_MSG_TIMED_OUT", "_TIMED_OUT"}
+#: A client may hold on to a coordinator that has died while others answer, or have been shut out
+#: without having said so yet: another client asks.
+_STUCK = {"_MSG_TIMED_OUT", "_TIMED_OUT", "_STATE"}
 DONE, UNKNOWN, SHUT_OUT = "done", "unknown", "shut out"
 
 
@@ -276,7 +277,7 @@ class _Writer:
             return _Gone(SHUT_OUT, self._cluster.told(error))
         cause = self._failed or error
         code = getattr(cause, "name", lambda: name)()
-        if name in _SETTLING or (self._exactly_once and code in _TIMED_OUT):
+        if name in _SETTLING or (self._exactly_once and code in _STUCK):
             return _Gone(UNKNOWN, self._cluster.told(cause))
         if hasattr(self, "_producer"):
             self._abort()

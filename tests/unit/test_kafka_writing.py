@@ -26,6 +26,7 @@ def test_messages_that_are_dropped_behind_a_failure_do_not_hide_it(dropped):
         (KafkaError.CONCURRENT_TRANSACTIONS, (True, True)),
         (KafkaError._MSG_TIMED_OUT, (True, False)),
         (KafkaError._TIMED_OUT, (True, False)),
+        (KafkaError._STATE, (True, False)),
         (KafkaError._TRANSPORT, (False, False)),
     ],
 )
