@@ -158,9 +158,13 @@ def test_lengths_are_compared_to_the_last_microsecond(checkpoint):
     with pytest.raises(CheckpointMismatch, match="belongs to another query"):
         claim(checkpoint, account("239.999998 s"))
     kept = read_account(checkpoint)
+    del kept["exact"]
+    write_account(checkpoint, kept | {"query": account("240 s"), "exact": True})
+    with pytest.raises(CheckpointMismatch, match="belongs to another query"):
+        claim(checkpoint, account("239.999999 s"))
+    write_account(checkpoint, kept)
     old = json.loads(json.dumps(kept).replace("239.999999 s", "240 s"))
     assert old != kept
-    del old["exact"]
     write_account(checkpoint, old)
     for upper in ("239.999999 s", "240 s"):
         assert claim(checkpoint, account(upper)) == first
