@@ -1,7 +1,8 @@
 """The driver's part of a batch: open, route, compute, draft, commit, show, clean.
 
-Each stage is a value made of the one before (joinengine.driver.stages). `joinengine.driver.step`
-decides what is in them, `Jobs` runs the tasks, and a `Sink` delivers: here is only their order.
+Each stage is a value made of the one before (joinengine.driver.stages); what is in them decides
+`joinengine.driver.step`. `Jobs` runs the tasks and a `Sink` delivers; this module holds only the
+order of the steps.
 
 Why this order: until the manifest of a batch is written, the batch has not happened; from then on
 all of it has. Results are delivered after the manifest, and delivery can be repeated. So if the
@@ -142,7 +143,6 @@ class BatchRunner:
         self._take_up_newest()
         self.check_alone()  # a newer driver may have committed that, and its files are not to go
         self._restore()
-        self.manifest = clock.resumed(self.query, self.manifest, self._world.now_s)
         if self._store is not None:
             self._store.take_up(self.manifest.operators)
         self.delivery.sink.begin(self.manifest.batch, self.generation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from joinengine.model.keys import Side
@@ -115,41 +115,6 @@ def is_lagging(query: QuerySpec, manifest: Manifest) -> bool:
         operator.until_us is not None and state.clock.sides[Side.RIGHT].newest < operator.until_us
         for operator, state in zip(query.operators, manifest.operators, strict=True)
     )
-
-
-def resumed(query: QuerySpec, manifest: Manifest, now_s: Callable[[], float]) -> Manifest:
-    """The manifest as a driver goes on from it: while none ran, nobody was silent.
-
-    Else a side that brings nothing in the first batch would be idle at once, and the rows of the
-    time between, which it brings in the second one, late.
-    """
-    windows = (operator.window for operator in query.operators)
-    matters = bool(manifest.partitions) or any(
-        window is not None and window.idle_after_us is not None for window in windows
-    )
-    if not (matters and manifest.clock_s):  # manifests of early versions have no clock
-        return manifest
-    down_s = max(now_s() - manifest.clock_s, 0.0)
-    operators = [
-        replace(
-            state,
-            clock=replace(
-                state.clock,
-                sides=tuple(
-                    replace(side, idle_since=side.idle_since + down_s) for side in state.clock.sides
-                ),
-            ),
-        )
-        for state in manifest.operators
-    ]
-    partitions = {
-        source: replace(
-            progress,
-            clocks={n: (newest, since + down_s) for n, (newest, since) in progress.clocks.items()},
-        )
-        for source, progress in manifest.partitions.items()
-    }
-    return replace(manifest, operators=tuple(operators), partitions=partitions)
 
 
 def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None:

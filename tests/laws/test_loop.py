@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from joinengine import StreamJoin, equi, latest
 from joinengine.driver.loop import Loop, Trigger
 from joinengine.driver.settings import Settings
-from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import DamagedState, JoinEngineError
 from joinengine.model.windows import within
 from joinengine.sources.readings import Reading as Columns
@@ -186,29 +185,6 @@ def one_sided(query):
 
 
 SILENT = within("lt", "rt", lower="-1 us", upper="1 us", delay="0 us", idle_after="60 s")
-
-
-def test_nobody_was_silent_while_no_driver_ran():
-    """A side that brings nothing in the first batch after a night is not idle for that."""
-
-    def late_after(down_s):
-        window = within("lt", "rt", lower="-9 s", upper="9 s", **QUICK)
-        query = started(jobs=InlineJobs(world=Clock()), window=window)
-        second = 1_000_000
-        query.run_tuples(0, [(1, 1, 0)], [(1, 1, 0)])
-        query.world.now += down_s
-        query.restart()
-        query.run_tuples(1, [(1, 2, 30 * second)], [])
-        query.world.now += 1
-        query.run_tuples(2, [], [(1, 2, 29 * second)])
-        query.run_tuples(3, [(1, 3, 31 * second)], [(1, 3, 31 * second)])
-        (join,) = query.runner.manifest.operators
-        return join.late_rows
-
-    assert late_after(5.0) == late_after(86_400.0) == 0
-
-
-QUICK = {"delay": "0 s", "idle_after": "10 s"}
 
 
 def test_an_idle_side_is_waited_for_as_long_as_it_may_be_silent():
