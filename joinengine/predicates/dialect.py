@@ -44,6 +44,9 @@ from joinengine.predicates.syntax import (
     arguments_of,
     compared,
     is_match,
+    is_number,
+    is_text,
+    may_be_text,
     nodes_of,
     of_expression,
     selecting,
@@ -107,15 +110,12 @@ _TYPED: dict[str, Callable[[str], bool]] = {
 _EXAMPLES = {"DATE": ("date", "2024-02-29"), "INTERVAL": ("interval", "90 minutes")}
 #: Kind of type -> kinds that can be cast to it with the same result as in Spark.
 _CASTS = {
-    "INTEGER": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
-    "DOUBLE": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
+    **{kind: {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"} for kind in ("INTEGER", "DOUBLE")},
     "DECIMAL": {"INTEGER", "DECIMAL"},
     "BOOLEAN": {"INTEGER", "BOOLEAN"},
     "VARCHAR": {"VARCHAR", "INTEGER", "DECIMAL", "BOOLEAN", "DATE"},
     **{kind: _TIMES for kind in _TIMES},
 }
-#: A number as text, and its digits after the point.
-_NUMBER = re.compile(r"[+-]?\d+(?:\.(\d+))?")
 #: A type of numbers below 1.
 _FRACTION = re.compile(r"DECIMAL\((\d+),\1\)")
 #: What may follow the escape character in a pattern.
@@ -237,18 +237,20 @@ class Translation:
 
     def _check_compared(self, operands: list[dict[str, Any]], tree: Any) -> None:
         """Refuse a number beside a text that DuckDB would round to the number's type."""
-        kinds = [self._type_of(sql_of(selecting(tree, part))) for part in operands]
+        types = [self.schemas[side].field(name).type for side, name in self.columns]
+        if not any(may_be_text(part, types) for part in operands):
+            return  # to ask for a type takes longer than all else
+        kinds = [
+            "VARCHAR" if is_text(part) else self._type_of(sql_of(selecting(tree, part)))
+            for part in operands
+        ]
         others = [kind for part, kind in zip(operands, kinds, strict=True) if "literal" not in part]
         numbers = [kind for kind in kinds if _kind(kind) in ("INTEGER", "DECIMAL")]
         if numbers and "VARCHAR" in others:
             raise self._refusal(f"{numbers[0]} beside a text of any value (cast it to string)")
-        written = [part["literal"] for part in operands if part.get("class") == "CONSTANT"]
-        for text in (str(literal["text"]) for literal in written if literal["kind"] == "STRING"):
-            for kind in (kind for kind in others if kind in numbers):
-                scale = int(kind.split(",")[1][:-1]) if kind.startswith("DECIMAL") else 0
-                number = _NUMBER.fullmatch(text)
-                if number is None or len(number[1] or "") > scale:
-                    raise self._refusal(f"a value of type {kind} beside the text {text!r}")
+        for text in (str(part["literal"]["text"]) for part in operands if is_text(part)):
+            for kind in (kind for kind in others if kind in numbers and not is_number(text, kind)):
+                raise self._refusal(f"a value of type {kind} beside the text {text!r}")
 
     def _settle_function(self, node: dict[str, Any], tree: Any) -> None:
         name = node["function_name"]

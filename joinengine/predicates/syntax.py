@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joinengine.predicates.engine import engine
+import pyarrow as pa
+
+from joinengine.predicates.engine import engine, form
 from joinengine.predicates.tokens import MATCH
+
+#: A number as text, and its digits after the point.
+_NUMBER = re.compile(r"[+-]?\d+(?:\.(\d+))?")
+#: Operators whose results are no texts.
+_OF_NUMBERS = {"+", "-", "*", form("/"), form("%")}
 
 
 def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
@@ -26,6 +35,31 @@ def compared(node: dict[str, Any]) -> list[dict[str, Any]]:
     if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE"):
         return list(node["children"])
     return []
+
+
+def is_text(operand: Mapping[str, Any]) -> bool:
+    """Whether an operand is a text constant."""
+    return operand.get("class") == "CONSTANT" and operand["literal"]["kind"] == "STRING"
+
+
+def is_number(text: str, kind: str) -> bool:
+    """Whether a text is a number that a type of whole numbers or decimals has, with all digits.
+
+    >>> is_number("1.5", "DECIMAL(9,2)"), is_number("1.5", "BIGINT"), is_number("x", "BIGINT")
+    (True, False, False)
+    """
+    number = _NUMBER.fullmatch(text)
+    scale = int(kind.split(",")[1][:-1]) if kind.startswith("DECIMAL") else 0
+    return number is not None and len(number[1] or "") <= scale
+
+
+def may_be_text(operand: Mapping[str, Any], types: Sequence[pa.DataType]) -> bool:
+    """Whether an operand may be text, as far as its form says; `types`: of columns c0, c1, .."""
+    if operand.get("class") == "CONSTANT":
+        return is_text(operand)
+    if operand.get("class") == "COLUMN_REF" and len(operand["column_names"]) == 1:
+        return str(types[int(operand["column_names"][0][1:])]).endswith("string")
+    return operand.get("function_name") not in _OF_NUMBERS
 
 
 def sql_of(tree: Any) -> str:

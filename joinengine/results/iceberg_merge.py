@@ -117,7 +117,7 @@ class IcebergMergeTarget(IcebergTarget):
                 _add(files, rows.filter(pc.invert(goes)))
                 taken.append(rows.filter(goes).select(taken[0].column_names))
         old = pa.concat_tables(taken)
-        before = partners(came, old, self.keys)
+        before = partners(came, old, self.keys) if others else None
         columns = [
             old[column.name].take(before)
             if column.name in others

@@ -42,7 +42,7 @@ HEADER_BYTES = 5
 #: How long a registry may be away, as brokers may.
 _PATIENCE_S = 60.0
 #: How long it is not asked again for a schema that it does not have: many messages may name it.
-_MISSING_S = 5.0
+_MISSING_S, _MOST_MISSING = 5.0, 1024
 _missing = dict[tuple[Registry, int], tuple[float, str]]()
 
 
@@ -60,6 +60,8 @@ def _written(registry: Registry, number: int) -> str:
             return _known(registry, number)
         except NoSuchSchema as error:
             why = f"the schema registry has no schema {number}: {error}"
+            if len(_missing) >= _MOST_MISSING:  # such as the numbers in values that are no Avro
+                _missing.clear()
             _missing[registry, number] = MACHINE.timer_s() + _MISSING_S, why
     raise Refused(why)
 

@@ -180,16 +180,14 @@ class Matcher:
     def _fitting(self, pairs: Pairs) -> Iterator[slice]:
         """The pairs in stretches whose results fit together: a long value may go into many."""
         n, columns, at = len(pairs.rows), pairs.columns, pairs.at
-        widths = np.zeros(n, np.int64)
-        for column in self._spec.output:
-            if column.side is not None:
-                values = columns[column.side].column(column.column)
-                bytes_each = widths_at(values, at[column.side])
-                widths += 0 if bytes_each is None else bytes_each
-        total = int(widths.sum())
-        if total <= self._most_bytes:
+        output = [(column.side, column.column) for column in self._spec.output]
+        shown = ((side, name) for side, name in output if side is not None)
+        by_column = (widths_at(columns[side].column(name), at[side]) for side, name in shown)
+        known = [widths for widths in by_column if widths is not None]
+        if sum(int(widths.sum()) for widths in known) <= self._most_bytes:
             yield slice(0, n)
             return
+        widths = np.sum(known, axis=0)
         # Each stretch begins with the pair in which the bytes before it have passed another bound.
         numbers = (np.cumsum(widths) - widths) // self._most_bytes
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
