@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from joinengine import InvalidRequest
-from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.dialect import Translation, compile_predicate
 from joinengine.predicates.precedence import check_precedence
 
 LEFT = pa.schema(
@@ -69,3 +69,18 @@ def test_what_means_something_else_in_spark_is_refused(text, message):
 )
 def test_what_has_one_reading_passes(text):
     check_precedence(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("a > 1 or a * 2 + b > 3 or a in (4, 5) or b between a and 7 or f = -a / 2", 1),
+        ("s = 'x' or s = t", 4),
+    ],
+)
+def test_types_are_asked_for_only_where_text_may_stand(text, most, monkeypatch):
+    """Each question takes longer than reading a comparison."""
+    asked, real = [], Translation._type_of
+    monkeypatch.setattr(Translation, "_type_of", lambda *of: asked.append(of) or real(*of))
+    compile_predicate(text, (LEFT, RIGHT), "where")
+    assert len(asked) <= most
