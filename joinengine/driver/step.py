@@ -85,7 +85,8 @@ def route(program: Program, opened: Opened) -> RoutePlan:
         )
         for source in range(len(query.sources))
     }
-    return RoutePlan(opened.number, roles, opened.exchange, program.settings.memory_per_task)
+    memory, serials = program.settings.memory_per_task, opened.last.serials
+    return RoutePlan(opened.number, serials, roles, opened.exchange, memory)
 
 
 def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, int]]:
@@ -131,7 +132,7 @@ def order(
         if next_role is None:
             target = sink_target()
         else:
-            target = ToOperator(next_role, Origin(opened.number, task))
+            target = ToOperator(next_role, Origin(opened.number, task, opened.last.serials + task))
         return TaskHeader(
             operator=operator.index,
             batch=opened.number,
@@ -205,10 +206,8 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     last, inputs = opened.last, computed.arrived.inputs
     routed = computed.routed.reports
     partitions = clock.partitions_after(last.partitions, routed, moment.now_s)
-    progress = clock.progress_of(routed)
-    states = clock.advance(
-        query, last.operators, planned, inputs, progress, moment.now_s, partitions
-    )
+    past = last.operators, planned, inputs, clock.progress_of(routed)
+    states = clock.advance(query, *past, moment.now_s, partitions)
     named = {stored.name for state in states for stored in state.layouts.history}
     sealed = {name: content for name, content in sealed.items() if name in named}
     counts = {name: interval for name, interval in seen.items() if name in named}
@@ -232,8 +231,16 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         quiet=not any(side.rows for side in inputs),
         handed=opened.handed,
         partitions=partitions,
+        serials=last.serials + _tasks_of(computed),
     )
     return Draft(computed, outcome, sealed, counts, record)
+
+
+def _tasks_of(computed: Computed) -> int:
+    """How many numbers the tasks of a batch need, so that no two that feed one side share one."""
+    routing = (report.partition + 1 for report in computed.routed.reports)
+    joining = (report.task + 1 for ran in computed.operators for report in ran.reports)
+    return max((*routing, *joining), default=0)
 
 
 def _interval(

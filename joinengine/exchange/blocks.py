@@ -93,7 +93,7 @@ class BlockWriter:
     def _with_numbers(self, admitted: pa.RecordBatch) -> pa.RecordBatch:
         """Tuples with their numbers as the last column."""
         admission, n = self._role.admission, admitted.num_rows
-        numbers = number_tuples(n, self._numbered, admission.windows_each, *self._origin)
+        numbers = number_tuples(n, self._numbered, admission.windows_each, self._origin.serial)
         self._numbered += n
         return admitted.append_column(admission.schema.names[-1], pa.array(numbers))
 

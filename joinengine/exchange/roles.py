@@ -21,10 +21,14 @@ from joinengine.routing.routes import watch_flag
 
 
 class Origin(NamedTuple):
-    """The task of a batch that brings tuples to a role."""
+    """The task of a batch that brings tuples to a role.
+
+    `serial`: its number among the tasks of all batches; those of different operators share theirs.
+    """
 
     batch: int
     task: int
+    serial: int
 
     @property
     def seed(self) -> int:

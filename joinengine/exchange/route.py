@@ -35,11 +35,13 @@ ROUTE_PART = 0.25
 class RoutePlan:
     """The instructions of all route tasks of a batch: per source, the roles of its tuples.
 
+    `serials`: how many serial numbers the tasks of earlier batches have taken.
     `unordered`: the sources whose rows may come in another order if a route task runs again.
     `memory_bytes`: how many bytes of tuples a task may hold.
     """
 
     batch: int
+    serials: int
     roles: Mapping[int, tuple[Role, ...]]
     exchange: Through
     memory_bytes: int
@@ -151,7 +153,8 @@ class RouteTask:
 
     def _writers_of(self, source: int) -> list[BlockWriter]:
         if source not in self._writers:
-            origin = Origin(self._plan.batch, self.report.partition)
+            partition = self.report.partition
+            origin = Origin(self._plan.batch, partition, self._plan.serials + partition)
             self._writers[source] = [
                 BlockWriter(role, self._exchange, origin, self._world)
                 for role in self._plan.roles[source]

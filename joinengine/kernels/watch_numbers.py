@@ -14,28 +14,29 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
 from joinengine.model.errors import InvalidRequest
 
-#: A number holds batch (24 bits, so it repeats after 16 million), task, and row times windows.
-ROW_BITS, TASK_BITS = 28, 12
+#: A number holds the serial number of a task, and in its lower bits row times windows. It repeats
+#: after 2^36 tasks: at 100 tasks a second after 21 years.
+ROW_BITS = 28
 _SIGN = np.uint64(1 << 63)
 
 
-def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int) -> Words:
-    """(n,) numbers for tuples that `task` brings in `batch`, after `before` others.
+def number_tuples(n: int, before: int, windows_each: int, serial: int) -> Words:
+    """(n,) numbers for tuples that a task brings after `before` others; `serial` is its own number.
 
     After each number windows_each - 1 numbers stay free for the tuple's further windows. Raises
     InvalidRequest if a task brings more tuples than there are numbers.
 
-    >>> (number_tuples(3, 1, 2, batch=0, task=0)).tolist()
+    >>> (number_tuples(3, 1, 2, serial=0)).tolist()
     [2, 4, 6]
     """
-    if (before + n) * windows_each > 1 << ROW_BITS or task >= 1 << TASK_BITS:
+    if (before + n) * windows_each > 1 << ROW_BITS:
         raise InvalidRequest(
-            f"task {task} reads {before + n} rows, each in {windows_each} windows, for one side "
-            "of an outer, semi, anti or as-of join in one batch, but joinengine can number at most "
-            f"{1 << ROW_BITS} entries of each of {1 << TASK_BITS} tasks; lower rows_per_interval, "
-            "so that each task reads fewer rows"
+            f"a task reads {before + n} rows, each in {windows_each} windows, for one side of an "
+            "outer, semi, anti or as-of join in one batch, but joinengine can number at most "
+            f"{1 << ROW_BITS} entries of a task; lower rows_per_interval, so that each task reads "
+            "fewer rows"
         )
-    base = ((batch << TASK_BITS | task) << ROW_BITS) % (1 << 64)
+    base = (serial << ROW_BITS) % (1 << 64)
     rows = np.arange(before, before + n, dtype=np.uint64) * np.uint64(windows_each)
     return rows + np.uint64(base)
 

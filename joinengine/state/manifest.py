@@ -97,7 +97,8 @@ class Outcome:
     users that were granted after it. `skipped`: the files of sources that it did not read, and that
     no batch before it has named. `quiet`: whether nothing has arrived. `handed`: the last
     micro-batch of Spark's that this one or one before it holds; None: none does. `partitions`:
-    how far sources with partitions have come in each. Position and wishes are None in a manifest of
+    how far sources with partitions have come in each. `serials`: how many serial numbers tasks that
+    bring tuples have taken. Position and wishes are None in a manifest of
     an earlier version.
     """
 
@@ -115,6 +116,7 @@ class Outcome:
     quiet: bool = True
     handed: Handed | None = None
     partitions: BySource = field(default_factory=dict)
+    serials: int = 0
 
     def named_files(self) -> set[str]:
         """The files in the folder of runs that the manifest names."""

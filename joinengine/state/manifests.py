@@ -57,6 +57,8 @@ READ = (7, 8, FORMAT)
 #: longer than LONGEST times the last full one, so that a start reads little more than it needs.
 FULL_EVERY = 50
 LONGEST = 1.0
+#: A version that wrote no serial numbers took this many bits of them for the tasks of each batch.
+_TASK_BITS = 12
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 
@@ -289,6 +291,7 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "skipped": manifest.skipped,
         "quiet": manifest.quiet,
         "handed": manifest.handed,
+        "serials": manifest.serials,
         "restorable": min(manifest.restorable, manifest.batch),
         "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
@@ -331,6 +334,7 @@ def _from_json(written: _Written, before: Chain | None) -> Manifest:
         skipped=tuple(Skipped(*skip) for skip in fields.get("skipped", ())),
         quiet=fields.get("quiet", True),
         handed=_handed_from_json(fields),
+        serials=fields.get("serials", (fields["batch"] + 1) << _TASK_BITS),
         spark=fields.get("spark", {}),
         partitions={
             int(source): Partitions.from_json(progress)

@@ -27,7 +27,7 @@ from joinengine.world.world import MACHINE
 SCHEMA = pa.schema([("value", pa.int64())])
 #: Of the files of two sources, and their row groups.
 FILES, GROUPS, ROWS = (2, 1), 3, 10
-PLAN = encode(RoutePlan(0, {}, ThroughFiles("/nowhere"), 1 << 20))
+PLAN = encode(RoutePlan(0, 0, {}, ThroughFiles("/nowhere"), 1 << 20))
 #: Nothing, about one batch, and all.
 BUDGETS = (0, 1, 1 << 30)
 READINGS = {source: Reading(SCHEMA) for source in range(len(FILES))}

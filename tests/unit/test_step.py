@@ -182,7 +182,7 @@ def test_a_join_gets_tasks_only_where_something_arrives_or_is_due():
 
 def test_results_of_an_earlier_join_go_into_the_next_one():
     query = chain()
-    manifest = manifest_of(query)
+    manifest = replace(manifest_of(query), serials=70)
     first = query.operators[0]
     arrived = Arrived((block(0, LEFT, 3),))
     batch = opened(manifest, number=4)
@@ -192,7 +192,7 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     targets = [task.header.target for task in tasks]
     assert all(isinstance(target, ToOperator) for target in targets)
     assert [(t.role.operator, t.role.side, t.origin) for t in targets] == [
-        (1, LEFT, (4, number)) for number in range(len(tasks))
+        (1, LEFT, (4, number, 70 + number)) for number in range(len(tasks))
     ]
 
 
