@@ -143,6 +143,8 @@ class BatchRunner:
         self._take_up_newest()
         self.check_alone()  # a newer driver may have committed that, and its files are not to go
         self._restore()
+        if not self.settings.finite:  # a run that reads all there is need not wait for silence
+            self.manifest = clock.awake(self.manifest, self._world.now_s())
         if self._store is not None:
             self._store.take_up(self.manifest.operators)
         self.delivery.sink.begin(self.manifest.batch, self.generation)
@@ -390,10 +392,7 @@ class BatchRunner:
         self.delivery.deliver(self.manifest, self.generation, whole=whole)
 
     def tick_due(self, now_s: float) -> float | None:
-        """When a batch without data is due, in seconds since the epoch; None: none is.
-
-        `now_s`: when the last batch was over.
-        """
+        """When a batch without data is due after one that was over at `now_s`; None: never."""
         if self.settings.finite and self.delivery.is_holding:  # a quiet batch shows it
             return 0.0
         due = clock.tick_due(self.query, self.manifest, now_s), self.delivery.due_s

@@ -109,6 +109,30 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
     return promised
 
 
+def awake(manifest: Manifest, begun_s: float) -> Manifest:
+    """The manifest for a driver that begins at `begun_s`; the time since its batch was no silence.
+
+    Sources may have rested with the driver before, and come back one after the other.
+    """
+    rested_s = max(begun_s - manifest.clock_s, 0.0) if manifest.clock_s else 0.0
+
+    def later(since: float) -> float:
+        return since if math.isinf(since) else min(since + rested_s, max(since, begun_s))
+
+    operators = list[OperatorState]()
+    for state in manifest.operators:
+        sides = [replace(side, idle_since=later(side.idle_since)) for side in state.clock.sides]
+        operators.append(replace(state, clock=replace(state.clock, sides=tuple(sides))))
+    partitions = {
+        source: replace(
+            progress,
+            clocks={n: (time, later(since)) for n, (time, since) in progress.clocks.items()},
+        )
+        for source, progress in manifest.partitions.items()
+    }
+    return replace(manifest, operators=tuple(operators), partitions=partitions)
+
+
 def is_lagging(query: QuerySpec, manifest: Manifest) -> bool:
     """Whether a right side has not come as far as it must before left tuples are read."""
     return any(

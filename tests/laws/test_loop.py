@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -208,15 +209,20 @@ def test_a_tick_does_not_wait_for_the_next_look():
     assert first.started - begin == pytest.approx(60, abs=1)
 
 
-def test_a_tick_that_was_due_while_no_driver_ran_comes_at_once():
+@pytest.mark.parametrize(("finite", "due_s"), [(True, 70), (False, 100)])
+def test_silence_while_no_driver_ran_counts_in_a_run_that_reads_all_there_is(finite, due_s):
+    """In any other the sources may have rested since the last batch, 30 s after the begin."""
     query = started("left", window=SILENT)
     feeds, begin = one_sided(query), query.world.now
     loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + 40).run()
     assert all(record.input_rows for record in query.records)
     query.world.now = begin + 70
+    query.settings = replace(query.settings, finite=finite)
     query.restart()
     query.records.clear()
-    loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + 72).run()
+    loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + due_s - 2).run()
+    assert query.records == []
+    loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + due_s + 2).run()
     assert [record.input_rows for record in query.records] == [0, 0]
     assert sum(record.joins[0].state.expired_rows for record in query.records) > 0
 

@@ -104,6 +104,19 @@ def test_a_tick_is_due_when_the_slowest_partition_steps_aside():
     assert clock.tick_due(query, replace(kept, quiet=False), 106.0) is None
 
 
+def test_the_time_for_which_no_driver_ran_is_no_silence():
+    query = two_way(window())
+    told = partitioned(0, {0: 90, 1: 40}, {0: 0, 1: 0})
+    last = advanced(query, manifest_of(query), seen(LEFT, 90), routed=[told], now_s=100.0)
+    last = replace(last, clock_s=102.0)
+    again = clock.awake(last, 202.0)
+    assert [side.idle_since for side in again.operators[0].clock.sides] == [200.0, 200.0]
+    assert again.partitions[0].clocks == {0: (90, 200.0), 1: (40, 200.0)}
+    assert clock.awake(last, 50.0) == last  # the machine's clock was set back
+    older = replace(last, clock_s=0.0)  # an earlier version's
+    assert clock.awake(older, 202.0) == older
+
+
 def test_partitions_come_back_from_a_manifest():
     told = Partitions(5.0, {0: (90.0, 1.5), 3: (-math.inf, 2.5)}, {0: 0, 3: 7}, {0: 1.25})
     content = json.loads(json.dumps(told.to_json()))
