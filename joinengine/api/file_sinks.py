@@ -83,9 +83,9 @@ def _transformed(
                 f"{name} is not valid with transform, whose files Spark writes; leave out one "
                 f"of the two"
             )
-    codec = options.get("compression", "snappy").lower()
+    codec, fsync = options.get("compression", "snappy").lower(), given.value_of(options, "fsync")
     return lambda checkpoint, query: TransformedParquetSink(
-        join.spark, output, query, checkpoint, join.schema, transform, codec, columns
+        join.spark, output, query, checkpoint, join.schema, transform, codec, columns, bool(fsync)
     )
 
 

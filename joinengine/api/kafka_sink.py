@@ -81,7 +81,7 @@ def kafka_sink(
         carry_out = deliveries(join.spark, name)
         writers = Writers(count, exactly_once)
         target = KafkaTarget(checkpoint, query, cluster, shape, writers, carry_out)
-        return TokenSink(checkpoint, target, every_s, fsync=settings.fsync)
+        return TokenSink(checkpoint, target, every_s)
 
     return made
 

@@ -125,8 +125,7 @@ class BatchRunner:
 
     def relayout(self, wish: Relayout) -> None:
         """Change all layouts after the running batch; InvalidRequest if one of them cannot."""
-        self._check(self._wishes.coming(self.manifest.batch + 1, wish))
-        self._wishes.add(wish)
+        self._wishes.add(wish, self.manifest.batch + 1, self._check)
 
     def observe(self, observer: Callable[[BatchRecord], None]) -> None:
         """Call `observer` with the record of each batch that is computed."""
@@ -149,6 +148,7 @@ class BatchRunner:
             self._store.take_up(self.manifest.operators)
         self.delivery.sink.begin(self.manifest.batch, self.generation)
         if self.manifest.batch >= 0:
+            self.delivery.check(self.manifest)
             self._deliver(whole=True)
 
     def finish(self) -> None:

@@ -81,7 +81,7 @@ def route(program: Program, opened: Opened) -> RoutePlan:
     query = program.query
     roles = {
         source: tuple(
-            _role(opened, operator, side) for operator, side in query.readers_of(FromSource(source))
+            _role(program, opened, *reader) for reader in query.readers_of(FromSource(source))
         )
         for source in range(len(query.sources))
     }
@@ -114,7 +114,7 @@ def order(
     later = query.readers_of(FromOperator(operator.index))
     history = [opened.counts[stored.name] for stored in state.layouts.history]
     asked = asked_keys(state.layouts.newest, history)
-    next_role = _role(opened, *later[0]) if later else None
+    next_role = _role(program, opened, *later[0]) if later else None
     last = query.operators[-1]
     newest = state.layouts.newest
     copied, copying = newest.layout.copied is not None, newest.choice.copying
@@ -279,7 +279,7 @@ def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorSta
     return replace(state, layouts=replace(layouts, history=kept))
 
 
-def _role(opened: Opened, operator: Operator, side: Side) -> Role:
+def _role(program: Program, opened: Opened, operator: Operator, side: Side) -> Role:
     """The role that tuples of this batch have on a side of an operator."""
     admission, state = operator.admission(side), opened.last.operators[operator.index]
     ahead_us = admission.ahead_us
@@ -291,6 +291,7 @@ def _role(opened: Opened, operator: Operator, side: Side) -> Role:
         router=state.layouts.router,
         watchers=state.watchers if side in operator.watched else 0,
         aside=opened.aside,
+        fsync=program.settings.fsync,
         generation=opened.generation,
         latest=math.inf if ahead_us is None else round(opened.clock_s * 1e6) + ahead_us,
     )

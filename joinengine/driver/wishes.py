@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from threading import Lock
 
 from joinengine.state.wished import Relayout
 
@@ -15,15 +16,21 @@ class Wishes:
     def __init__(self, schedule: Mapping[int, Sequence[Relayout]]) -> None:
         self._schedule = schedule
         self._waiting = deque[Relayout]()
+        self._adding = Lock()
 
     @property
     def waiting(self) -> list[Relayout]:
         """Those that came while the query ran."""
         return list(self._waiting)
 
-    def add(self, wish: Relayout) -> None:
-        """Let a wish wait for the end of the running batch."""
-        self._waiting.append(wish)
+    def add(self, wish: Relayout, batch: int, check: Callable[[list[Relayout]], None]) -> None:
+        """Let a wish wait for the end of the running batch, if `check` allows it beside the others.
+
+        `batch`: as in `coming`. Two that exclude each other may come from two threads at a time.
+        """
+        with self._adding:
+            check(self.coming(batch, wish))
+            self._waiting.append(wish)
 
     def before(self, batch: int) -> tuple[Relayout, ...]:
         """The wishes to grant before a batch: the scheduled ones, then those that have come."""

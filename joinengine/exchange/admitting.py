@@ -191,7 +191,9 @@ class RefusedWriter:
     def __init__(self, role: Role, world: World) -> None:
         name = f"{refused_label(role.operator, role.side)}-{world.nonce()}.parquet"
         name = tagged(role.generation, name)
-        self._file = None if role.aside is None else ParquetFile(world.storage(role.aside), name)
+        self._file = None
+        if role.aside is not None:
+            self._file = ParquetFile(world.storage(role.aside, fsync=role.fsync), name)
 
     def add(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> None:
         """Take the rows of `batch` for which `which` (n,) is true."""

@@ -84,7 +84,8 @@ class Role:
     `watchers`: how many there are; 0: the side is not watched. If it is, the last column of the
     admission's schema is its number, and a tuple that cannot match but is shown travels too, to its
     watcher alone.
-    `aside`: the folder for refused tuples; None: they are only counted. `generation`: that of the
+    `aside`: the folder for refused tuples; None: they are only counted. `fsync`: what is written
+    there survives power loss. `generation`: that of the
     driver, in the names of files. `latest`: tuples with a later event time are ahead of time.
     """
 
@@ -95,6 +96,7 @@ class Role:
     router: VersionedRouter
     watchers: int = 0
     aside: str | None = None
+    fsync: bool = False
     generation: int = 0
     latest: float = math.inf
 

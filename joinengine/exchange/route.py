@@ -119,7 +119,8 @@ class RouteTask:
         role = self._plan.roles[source][0]  # all have the same
         if role.aside is not None and self._aside is None:
             name = tagged(role.generation, f"messages-{self._world.nonce()}.parquet")
-            self._aside = ParquetFile(self._world.storage(role.aside), name)
+            aside = self._world.storage(role.aside, fsync=role.fsync)
+            self._aside = ParquetFile(aside, name)
         if self._aside is not None:
             self._aside.add(refused.replace_schema_metadata())
 

@@ -22,7 +22,7 @@ from joinengine.exchange.roles import Origin, Role
 from joinengine.results.staging import staged_files
 from joinengine.results.targets import Discard, SinkTarget, ToParquet
 from joinengine.wire.reports import OperatorReport
-from joinengine.world.storage import tagged
+from joinengine.world.storage import Storage, tagged
 from joinengine.world.world import World
 
 #: Columns of results -> the sum of their hashes, modulo 2^64.
@@ -76,11 +76,12 @@ class Results:
         *,
         checksum: Checksum | None,
         most_bytes: int,
+        fsync: bool,
     ) -> None:
         self._schema, self._finish = columns.schema, columns.finish
         self._now_s = world.now_s
         self._checksum = checksum
-        self._writer = _writer(target, exchange, world)
+        self._writer = _writer(target, exchange, world, fsync=fsync)
         self._waiting = list[pa.RecordBatch]()
         self._waiting_rows = self._waiting_bytes = 0
         self._most_bytes = most_bytes
@@ -128,12 +129,12 @@ class Results:
         self._left_at.append((self._now_s(), rows))
 
 
-def _writer(target: Target, exchange: Exchange, world: World) -> _Writer:
+def _writer(target: Target, exchange: Exchange, world: World, *, fsync: bool) -> _Writer:
     match target:
         case Discard():
             return _Nowhere()
         case ToParquet():
-            return _Parquet(target, world)
+            return _Parquet(target, world.storage(target.folder, fsync=fsync), world.nonce())
         case ToOperator():
             return _NextOperator(target, exchange, world)
 
@@ -149,10 +150,8 @@ class _Nowhere(_Writer):
 
 
 class _Parquet(_Writer):
-    def __init__(self, target: ToParquet, world: World) -> None:
-        staging = world.storage(target.folder, fsync=target.fsync)
-        stem = tagged(target.generation, world.nonce())
-        self._files = staged_files(staging, stem, target.cutting)
+    def __init__(self, target: ToParquet, staging: Storage, nonce: str) -> None:
+        self._files = staged_files(staging, tagged(target.generation, nonce), target.cutting)
 
     @override
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:

@@ -120,6 +120,7 @@ class Desk:
             *(header.target, columns, exchange, world),
             checksum=checksum if header.checksum else None,
             most_bytes=memory_bytes // 8,
+            fsync=header.runs.fsync,
         )
         self._exchange = exchange
         self._world = world

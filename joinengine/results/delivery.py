@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from joinengine.model.errors import DamagedState
 from joinengine.results import showings
 from joinengine.results.showings import Held
 from joinengine.results.sinks import SideOutput, Sink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import Storage, verify
 
 
 class Delivery:
@@ -35,6 +38,28 @@ class Delivery:
     def before_next(self) -> Held | None:
         """What the next manifest says of results that are held back; None: the sink holds none."""
         return self.held if self.sink.every > 1 else None
+
+    def check(self, last: Manifest) -> None:
+        """Raise DamagedState, with its name, for a staged file that is not what a task has sealed.
+
+        A driver asks when it starts: power may have been lost since. Objects of a store are whole.
+        """
+        held = (stored for _, files in showings.staged(last) for stored in files)
+        for stored in dict.fromkeys((*last.results, *held, *last.refused)):
+            for place in self._places():
+                if place.exists(stored.name):
+                    try:
+                        verify(place, stored, "result file")
+                    except DamagedState:
+                        if place.exists(stored.name):  # no older driver has just delivered it
+                            raise
+
+    def _places(self) -> list[Storage]:
+        """The folders, each once, where results and refused tuples wait."""
+        aside = None if self.aside is None else self.aside.staging
+        places = self._checkpoint.results, self.sink.staging, aside
+        by_name = {place.folder: place for place in places if place is not None}
+        return [place for folder, place in by_name.items() if not is_url(folder)]
 
     def deliver(self, last: Manifest, generation: int, *, whole: bool = False) -> None:
         """Make the results and the refused tuples that the newest manifest names visible.

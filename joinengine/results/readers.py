@@ -43,7 +43,7 @@ class ReaderSink(AtLeastOnce):
     def target(self, generation: int) -> SinkTarget:
         """Results wait in the checkpoint, in files that fit in the driver's memory."""
         cutting = Cutting(target_bytes=TARGET_BYTES)
-        return ToParquet(self.results.folder, generation, cutting=cutting)
+        return ToParquet(self.results.folder, generation, cutting)
 
     @override
     def hand_over(self, batch: int, files: Sequence[StoredFile]) -> None:

@@ -212,7 +212,7 @@ class ParquetSink(Sink):
     @override
     def target(self, generation: int) -> SinkTarget:
         self.staging.make()
-        return ToParquet(self.staging.folder, generation, self.fsync, self.cutting)
+        return ToParquet(self.staging.folder, generation, self.cutting)
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:

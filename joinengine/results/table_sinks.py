@@ -77,6 +77,7 @@ class TableSink(TokenSink):
     """
 
     to: TableTarget
+    fsync: bool = False
     merge: Merge | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +101,7 @@ class TableSink(TokenSink):
         """Results wait beside the table, which is made if it is missing."""
         self._make()
         self.staging.make()
-        return ToParquet(self.staging.folder, generation, self.fsync, self.cutting)
+        return ToParquet(self.staging.folder, generation, self.cutting)
 
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:

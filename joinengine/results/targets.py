@@ -18,7 +18,6 @@ class ToParquet:
 
     folder: str
     generation: int
-    fsync: bool = False
     cutting: Cutting = PLAIN
 
 

@@ -117,7 +117,6 @@ class TokenSink(Sink):
     to: Target
     every_s: float = 0.0
     cutting: Cutting = PLAIN
-    fsync: bool = False
 
     def __post_init__(self) -> None:
         self._opened: int | None = None  # the generation for which the target is open
@@ -142,7 +141,7 @@ class TokenSink(Sink):
 
     @override
     def target(self, generation: int) -> SinkTarget:
-        return ToParquet(self.checkpoint.results.folder, generation, self.fsync, self.cutting)
+        return ToParquet(self.checkpoint.results.folder, generation, self.cutting)
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:

@@ -266,6 +266,7 @@ class LocalStorage(Storage):
         if self.fsync:
             with writing(self.path(name)), open(self.path(name), "rb") as file:
                 os.fsync(file.fileno())
+                self._keep_names(self.path(name))
         content = self.map(name)
         return StoredFile(name.rpartition("/")[2], content.size, zlib.crc32(content))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import zlib
@@ -13,12 +14,14 @@ import pytest
 from joinengine.driver.account import account_of, claim
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.results.delivery import Delivery
+from joinengine.results.sinks import DiscardSink
 from joinengine.state import manifests
 from joinengine.state.checkpoint import ACCOUNT, Checkpoint, write_account
 from joinengine.state.manifests import FORMAT
 from joinengine.state.run import RunStores
 from joinengine.world.world import MACHINE
-from tests.harness import LocalQuery, two_way
+from tests.harness import Killed, LocalQuery, two_way
 
 
 @pytest.fixture
@@ -192,6 +195,40 @@ def test_a_lost_result_file_is_refused_by_name(query):
     visible.unlink()
     with pytest.raises(DamagedState, match=stored.name):
         query.restart()
+
+
+def cut_short(query, place):
+    """A driver that dies behind a commit, whose staged results are then cut off; their names."""
+
+    def step(name):
+        if name == "committed":
+            raise Killed
+
+    query.runner.delivery.sink.step = step
+    with pytest.raises(Killed):
+        query.run_tuples(3, [(1, 5, 0)], [(1, 6, 0)])
+    files = [stored.name for stored in manifests.newest(query.checkpoint.manifests).results]
+    staged = query.folder / "out" / "_joinengine" / "q"
+    for name in files:
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.move(staged / name, place / name)
+        os.truncate(place / name, 0)
+    return files
+
+
+def test_staged_results_that_lost_their_bytes_with_the_power_are_refused_by_name(query):
+    files = cut_short(query, query.folder / "out" / "_joinengine" / "q")
+    assert files
+    with pytest.raises(DamagedState, match=rf"result file .*/({'|'.join(files)}) has 0 bytes"):
+        query.restart()
+
+
+def test_results_that_wait_in_the_checkpoint_are_looked_at_too(query):
+    """Those of sinks that hand them on, which would read an empty file as no rows."""
+    files = cut_short(query, Path(query.checkpoint.results.folder))
+    delivery = Delivery(query.checkpoint, DiscardSink())
+    with pytest.raises(DamagedState, match=rf"result file .*/({'|'.join(files)}) has 0 bytes"):
+        delivery.check(manifests.newest(query.checkpoint.manifests))
 
 
 def test_a_batch_that_does_not_follow_is_refused(query):

@@ -71,11 +71,21 @@ def read_again(manifest):
     return manifests._from_json(manifests._Written(plain, manifest.crc32, 0), None)
 
 
+def without_silence(manifest):
+    """A manifest that does not tell since when sides are silent, which each start moves."""
+    operators = []
+    for state in manifest.operators:
+        sides = tuple(replace(side, idle_since=0.0) for side in state.clock.sides)
+        operators.append(replace(state, clock=replace(state.clock, sides=sides)))
+    return replace(manifest, operators=tuple(operators))
+
+
 def check(query):
     """The chain on disk says what the driver knows, and what a whole manifest would."""
     ours = query.runner.manifest
     found = manifests.newest(query.checkpoint.manifests)
-    assert whole(found) == whole(ours) == whole(read_again(ours))
+    assert whole(without_silence(found)) == whole(without_silence(ours))
+    assert whole(ours) == whole(read_again(ours))
     TOLD[query.choice.name] += not found.is_full
 
 

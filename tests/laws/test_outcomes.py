@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from threading import Thread
 from unittest.mock import patch
 
 import pytest
@@ -105,6 +106,32 @@ def test_a_wish_is_refused_that_another_one_makes_impossible():
         query.runner.relayout(Relayout(instances=7))
         query.run_tuples(query.runner.manifest.batch + 1, *SIDES)
     assert query.layout.instances == 7
+
+
+def test_of_two_wishes_at_a_time_that_exclude_each_other_the_second_is_refused():
+    query = LocalQuery("/q", two_way(None, 8), "mnrt", jobs=InlineJobs(world=MemoryWorld()))
+    query.run_tuples(0, *SIDES)
+    check, refused = query.runner._check, []
+
+    def wish_too():
+        try:
+            query.runner.relayout(SMALL)
+        except InvalidRequest as error:
+            refused.append(error)
+
+    other = Thread(target=wish_too)
+
+    def checked(wishes):
+        check(wishes)
+        if other.ident is None:
+            other.start()
+            other.join(0.2)  # it waits for this one
+
+    with patch.object(query.runner, "_check", checked):
+        query.runner.relayout(WIDE)
+    other.join()
+    assert query.runner.wishes == [WIDE]
+    assert len(refused) == 1
 
 
 @pytest.mark.parametrize(

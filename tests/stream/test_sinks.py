@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import traceback
 import uuid
 from collections import Counter
@@ -203,6 +204,17 @@ def test_instants_of_a_transformed_batch_are_those_of_other_results(transformed,
     found = pq.read_table(next((tmp_path / "out").glob("part-*.parquet"))).column("at")
     assert found.type == pa.timestamp("us", "UTC")
     assert str(found[0].cast(pa.timestamp("us"))) == "0068-09-03 12:00:00"
+
+
+def test_files_that_spark_writes_survive_power_loss_too(transformed, tmp_path, monkeypatch):
+    sink, files = transformed
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))
+    )
+    output = MACHINE.storage(f"{tmp_path}/out", fsync=True)
+    replace(sink, storage=output, fsync=True).deliver(3, files, generation=1)
+    assert [path for path in synced if path.endswith(".parquet")]
 
 
 def test_two_drivers_that_transform_a_batch_show_it_once(transformed):

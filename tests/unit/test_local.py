@@ -14,6 +14,7 @@ import pytest
 
 from joinengine.api import options
 from joinengine.driver.account import Claim
+from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import Address, FileExchange
 from joinengine.model.errors import CannotWrite, DamagedState, InvalidRequest
 from joinengine.model.keys import Side
@@ -22,6 +23,7 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run_file import Page, RunWriter
 from joinengine.world.local import make_folder, writing
 from joinengine.world.world import MACHINE
+from tests.harness import LocalQuery, two_way
 
 ROWS = pa.record_batch({"v": [os.urandom(50).hex() for _ in range(2_000)]})
 
@@ -192,3 +194,21 @@ def test_elsewhere_the_umask_decides(tmp_path):
 def test_what_is_no_mode_is_refused(text):
     with pytest.raises(InvalidRequest, match=r"fileMode: expected three digits"):
         options.value_of({"fileMode": text}, "fileMode")
+
+
+def test_what_a_manifest_names_survives_power_loss(tmp_path, monkeypatch):
+    """Of results and of refused tuples the bytes and the names: here one row is without a key."""
+    synced, sync = set(), os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.add(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))
+    )
+    query = LocalQuery(tmp_path, two_way(), "hash", settings=Settings(fsync=True), aside=True)
+    query.run_tuples(0, [(1, 5, 0), (None, 6, 0)], [(1, 7, 0)])
+    manifest = query.runner.manifest
+    staged = {f"{tmp_path}/out/_joinengine/q/{stored.name}" for stored in manifest.results}
+    aside = {f"{tmp_path}/aside/_joinengine/q/{stored.name}" for stored in manifest.refused}
+    runs = {f"{query.checkpoint.runs.folder}/{name}" for name in manifest.named_files()}
+    files = staged | aside | runs
+    assert staged and aside and runs
+    assert files <= synced
+    assert {os.path.dirname(path) for path in files} <= synced

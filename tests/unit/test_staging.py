@@ -177,5 +177,5 @@ def test_a_name_too_long_for_a_folder_is_told_with_its_column(tmp_path):
 
 
 def test_tasks_are_told_how_to_cut():
-    target = ToParquet("f", 3, True, Cutting("zstd", ("a", "b"), "Asia/Tokyo", 7))
+    target = ToParquet("f", 3, Cutting("zstd", ("a", "b"), "Asia/Tokyo", 7))
     assert decode(encode(target), ToParquet) == target

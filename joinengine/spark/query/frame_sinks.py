@@ -43,6 +43,7 @@ class TransformedParquetSink(Sink):
     transform: Transform
     codec: str = CODEC
     partition_by: tuple[str, ...] = ()
+    fsync: bool = False
 
     @override
     def check_place(self) -> None:
@@ -94,7 +95,11 @@ class TransformedParquetSink(Sink):
             return [f"{name}/{part}" for part in self._stored(frame, attempt)]
         writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
         writer.parquet(attempt.folder)
-        return [f"{name}/{part}" for part in sorted(_parts(attempt, len(self.partition_by)))]
+        parts = sorted(_parts(attempt, len(self.partition_by)))
+        if self.fsync:
+            for part in parts:
+                attempt.seal(part)
+        return [f"{name}/{part}" for part in parts]
 
     def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
         """Write an attempt through the engine's own storage, as Spark would write it."""

@@ -275,7 +275,7 @@ def _runner(
     aside = None
     if request.side_output is not None:
         refused = place(request.side_output, "sideOutput")
-        aside = SideOutput(MACHINE.storage(refused), query)
+        aside = SideOutput(MACHINE.storage(refused, fsync=request.settings.fsync), query)
     delivery = Delivery(checkpoint, sink, aside)
     slots = _slots(request)
     choices, settings = standing_by(
