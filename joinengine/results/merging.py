@@ -1,7 +1,7 @@
 """Merging of staged result files: many small ones become few of about a target size.
 
-Why tasks: the driver never sees a tuple. A task reads one row group at a time, so its memory does
-not depend on how much is merged.
+Why tasks: the driver never sees a tuple. A task holds one row group at a time, or some 64 MB of it,
+so its memory does not depend on how much is merged.
 
 Law: the merged files hold the rows of their sources, each once. Files of different Hive folders
 are never merged; a file without company stays as it is.
@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from joinengine.results.staging import Cutting, ParquetFiles, rows_of
+from joinengine.results.staging import Cutting, ParquetFiles, gathered, rows_of
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 from joinengine.world.world import World
@@ -104,14 +102,8 @@ def merge(task: MergeTask, world: World) -> MergeReport:
     staging = world.storage(task.folder, fsync=task.fsync)
     stem = tagged(task.generation, world.nonce())
     merged = ParquetFiles(staging, f"{stem}/{task.place}/0" if task.place else stem, task.cutting)
-    waiting, rows = list[pa.RecordBatch](), 0
-    for stored in task.files:
-        for batch in rows_of(staging, stored, GROUP_ROWS, "result file that is held back"):
-            waiting.append(batch)
-            rows += batch.num_rows
-            if rows >= GROUP_ROWS:
-                merged.add(pa.concat_batches(waiting))
-                waiting, rows = [], 0
-    if waiting:
-        merged.add(pa.concat_batches(waiting))
+    what = "result file that is held back"
+    pieces = (rows for stored in task.files for rows in rows_of(staging, stored, GROUP_ROWS, what))
+    for group in gathered(pieces, GROUP_ROWS):
+        merged.add(group)
     return MergeReport(merged.close())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,10 @@ from joinengine.world.storage import Storage, StoredFile, verify
 CODEC = "snappy"
 #: Bytes of results that wait until they are dealt to folders, for one file each.
 SPREAD_BYTES = 64 << 20
+#: Bytes of staged rows that whoever reads them back holds at a time, and a copy of them.
+PIECE_BYTES = 64 << 20
+#: Rows that are decoded at a time: a file does not say how long a text is that many rows share.
+_READ_ROWS = 1 << 13
 #: How many files of folders a task has open at a time.
 MOST_OPEN = 64
 
@@ -186,9 +190,28 @@ def staged_files(storage: Storage, stem: str, cutting: Cutting) -> ParquetFiles 
 def rows_of(
     storage: Storage, stored: StoredFile, rows: int, what: str = "result file"
 ) -> Iterator[pa.RecordBatch]:
-    """The content of a staged file, so many rows at a time. Raises DamagedState, as `verify`."""
-    content = pa.BufferReader(verify(storage, stored, what))
-    yield from pq.ParquetFile(content).iter_batches(rows)
+    """The content of a staged file, so many rows or PIECE_BYTES at a time.
+
+    Raises DamagedState, as `verify`.
+    """
+    file = pq.ParquetFile(pa.BufferReader(verify(storage, stored, what)))
+    groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
+    mean = sum(group.total_byte_size for group in groups) / max(file.metadata.num_rows, 1)
+    fitting = max(int(PIECE_BYTES // max(mean, 1.0)), 1)
+    yield from gathered(file.iter_batches(min(rows, fitting, _READ_ROWS)), rows)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: each ends at so many rows, or at PIECE_BYTES."""
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= PIECE_BYTES or sum(part.num_rows for part in waiting) >= rows:
+            yield pa.concat_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def visible_name(batch: int, query: str, staged: str) -> str:

@@ -104,7 +104,8 @@ class RunWriter:
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         metadata = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
         with writing(self._path):
-            self._hold(batch.nbytes)
+            size = batch.nbytes  # of the rows alone, where columns are parts of longer ones
+            self._hold(size)
             start = self._aligned()
             sink = pa.BufferOutputStream() if self._is_far else self._sink
             with pa.ipc.new_stream(sink, schema) as writer:
@@ -115,7 +116,6 @@ class RunWriter:
                 crc32 = zlib.crc32(content)
                 self._sink.write(content)
             self._pages.append((start, self._sink.tell(), crc32))
-        size = page.words.nbytes + page.columns.get_total_buffer_size()
         sizes = (np.diff(bounds) * size // len(page.words)).tolist()
         first = (len(self._pages) - 1) * _PARTS
         return list(zip(range(first, first + len(sizes)), sizes, strict=True))

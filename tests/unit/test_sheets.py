@@ -173,6 +173,15 @@ def test_both_sides_lie_in_one_file_each_with_its_columns(tmp_path):
     assert found.words.__array_interface__["data"][0] % 8 == 0
 
 
+def test_a_run_is_as_large_as_its_own_rows(tmp_path):
+    """Its columns may be a part of longer ones."""
+    writer = RunWriter(MACHINE.storage(str(tmp_path)), "f")
+    longer = pa.record_batch({"v": np.arange(100), "t": ["x" * 8] * 100})
+    part = Page(np.arange(3, dtype=np.uint64), longer.slice(40, 3))
+    ((_, size),) = writer.add(part, np.array([0, 3]), longer.schema)
+    assert 3 * 24 <= size <= 3 * 24 + 4 * 4  # words, values, texts and where these begin
+
+
 def test_a_small_file_is_inlined_as_long_as_the_task_may(tmp_path):
     storage, schema = MACHINE.storage(str(tmp_path / "runs")), pa.schema([("v", pa.int64())])
     allowance, found = Allowance(3000), []

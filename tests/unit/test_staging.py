@@ -179,3 +179,26 @@ def test_a_name_too_long_for_a_folder_is_told_with_its_column(tmp_path):
 def test_tasks_are_told_how_to_cut():
     target = ToParquet("f", 3, Cutting("zstd", ("a", "b"), "Asia/Tokyo", 7))
     assert decode(encode(target), ToParquet) == target
+
+
+@pytest.mark.parametrize("texts", ["all others", "all the same"])
+def test_rows_are_read_back_by_their_bytes(monkeypatch, texts):
+    """A file of texts that are the same is small, and its rows are not."""
+    monkeypatch.setattr(staging, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(staging, "_READ_ROWS", 64)
+    n, long = 4000, "x" * 3000
+    same = texts == "all the same"
+    table = pa.record_batch(
+        {"k": range(n), "t": [long if same else f"{i}{long}" for i in range(n)]}
+    )
+    storage = MemoryWorld().storage("/results")
+    files = staged_files(storage, "g1-long", Cutting())
+    files.add(table)
+    (stored,) = files.close()
+    pieces = list(staging.rows_of(storage, stored, 1 << 17))
+    assert pa.Table.from_batches(pieces) == pa.Table.from_batches([table])
+    assert max(piece.nbytes for piece in pieces) < 1.3 * (1 << 20)
+    assert len(pieces) < 30
+    whole = list(staging.gathered(pieces, 1 << 17))
+    assert [piece.num_rows for piece in staging.gathered(pieces, 1)] == [p.num_rows for p in pieces]
+    assert sum(piece.num_rows for piece in whole) == n

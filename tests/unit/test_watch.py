@@ -101,6 +101,20 @@ def test_the_oldest_records_go_and_the_sums_stay(monkeypatch):
     assert late == watch.records
 
 
+def test_fewer_records_are_kept_of_many_instances(monkeypatch):
+    monkeypatch.setattr(watching, "KEPT_INSTANCES", 60)
+    monkeypatch.setattr(watching, "_DROPPED", 3)
+    watch = Watch([])
+    for batch in range(40):
+        few = batch < 20
+        watch.note(
+            BatchRecord(batch, 0.0, {"elapsed_s": 0.5}, joins=[OperatorRecord(2 if few else 12)])
+        )
+        assert len(watch.records) < (30 if few else 5) + 3
+    assert [one.batch for one in watch.records][-5:] == [35, 36, 37, 38, 39]
+    assert "40 batches" in watch.line()
+
+
 def test_records_that_go_while_older_ones_are_handed_on_are_told_to_their_follower(monkeypatch):
     monkeypatch.setattr(watching, "KEPT", 4)
     monkeypatch.setattr(watching, "_DROPPED", 2)

@@ -211,7 +211,7 @@ class JoinQuery:
         return Live(server, self.name or "joinengine query", self._watch, self._ending)
 
     def batches(self) -> list[BatchRecord]:
-        """Records of the batches of this run: of the last 10,000, or more."""
+        """Records of the batches of this run: of the last 10,000 if instances are few."""
         return self._views.batches()
 
     @property

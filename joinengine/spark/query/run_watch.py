@@ -27,6 +27,8 @@ _log = logging.getLogger("joinengine")
 #: instances. A query that runs for weeks would fill the driver's memory otherwise.
 _KEPT_HOT = 1_000
 KEPT = 10_000
+#: Of fewer if the instances of all joins and batches are more than these: some 100 MB.
+KEPT_INSTANCES = 400_000
 #: So many records are dropped together, since a list is slow to lose its first ones.
 _DROPPED = 100
 #: Called with the progress of each batch.
@@ -92,16 +94,19 @@ class Watch:
             self._tell(record)
 
     def _drop_oldest(self) -> None:
-        """Keep the records of the last KEPT batches, or a few more."""
-        if len(self.records) < KEPT + _DROPPED:
+        """Keep the records of the last batches: KEPT of few instances, or a few more."""
+        instances = sum(join.instances for join in self.records[-1].joins)
+        most = max(min(KEPT, KEPT_INSTANCES // max(instances, 1)), _DROPPED)
+        if len(self.records) < most + _DROPPED:
             return
-        for record in self.records[:_DROPPED]:
+        oldest = self.records[:-most]
+        for record in oldest:
             self._dropped_s += whole_s(record)
             self._dropped_rows += record.output_rows
             if record.handed is not None:
                 self._triggers.pop(record.handed, None)
-        del self.records[:_DROPPED]
-        self._dropped += _DROPPED
+        del self.records[: len(oldest)]
+        self._dropped += len(oldest)
 
     def _ask_spark(self) -> None:
         """How long the trigger of Spark's took of which it knows by now."""

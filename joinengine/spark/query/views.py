@@ -34,7 +34,7 @@ class Views:
         self._running, self._runner, self._watch = running, runner, watch
 
     def batches(self) -> list[BatchRecord]:
-        """The records of the batches that this run has computed, of the last 10,000 at least."""
+        """The records of the batches of this run: of the last 10,000 if instances are few."""
         return self._watch.complete()
 
     def one_line(self) -> str:
