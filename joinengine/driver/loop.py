@@ -176,10 +176,10 @@ class Loop:
         """Fix how far feeds are read at most, if they are not to be read for ever."""
         if self._trigger.finite:
             for feed in self._feeds.values():
-                feed.discover(wait=True)
+                feed.discover(wait=self._rest)
             self._most = {source: feed.end() for source, feed in self._feeds.items()}
         for source in self._runner.query.first:
-            self._feeds[source].discover(wait=True)
+            self._feeds[source].discover(wait=self._rest)
             self._loaded[source] = self._feeds[source].awaited()
         self._note_tick(self._runner.manifest.clock_s)
         with self._waiting:

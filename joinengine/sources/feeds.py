@@ -24,7 +24,7 @@ import json
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,7 @@ from joinengine.sources.listing import (
     OnBadFile,
     SchemaChanges,
     tell_awaited,
+    tell_left,
 )
 from joinengine.sources.places import Piece
 from joinengine.sources.positions import Entry, Logged, RowGroup, table_of
@@ -58,6 +59,10 @@ ENDED = math.inf
 _AGAIN_S = 0.5
 
 
+#: Lets seconds pass; true: whoever waits is to stop.
+Rest = Callable[[float], object]
+
+
 class Feed(ABC):
     """A stream of pieces, which tasks read. The feed alone knows which of two places is later.
 
@@ -65,8 +70,11 @@ class Feed(ABC):
     """
 
     @abstractmethod
-    def discover(self, *, wait: bool = False) -> None:
-        """Look for new row groups; `wait`: until no file is half-written any more."""
+    def discover(self, *, wait: Rest | None = None) -> None:
+        """Look for new row groups; `wait`: until no file of the first look is half-written.
+
+        It is called with seconds, and lets them pass; what it returns is true if waiting must end.
+        """
 
     def check(self) -> None:
         """Raise what `discover` would; nothing is written."""
@@ -194,20 +202,31 @@ class FolderFeed(CountedFeed):
         self._read_on()
 
     @override
-    def discover(self, *, wait: bool = False) -> None:
+    def discover(self, *, wait: Rest | None = None) -> None:
         """Log files that have appeared since, MOST_FILES of them; hidden ones (`.`, `_`) never.
 
-        With `wait` all of them. Raises InvalidRequest, with the file, for one that is bad and not
-        to be skipped.
+        With `wait` all of them; a file that still changes when the time for it is over is left to a
+        later look. Raises InvalidRequest, with the file, for one that is bad and not to be skipped.
         """
         self._look()
-        named = set[str]()
-        while wait and (self._listing.has_more or self._listing.unsettled_s):
-            if not self._listing.has_more:
-                left_s = self._listing.unsettled_s
-                tell_awaited(left_s, named)
-                MACHINE.sleep(min(max(left_s.values()), _AGAIN_S))
+        if wait is None:
+            return
+        while self._listing.has_more:
             self._look()
+        awaited = dict(self._listing.unsettled_s)
+        tell_awaited(awaited)
+        until_s = MACHINE.timer_s() + max(awaited.values(), default=0.0)
+        while awaited and not wait(min(max(awaited.values()), _AGAIN_S)):
+            is_last = MACHINE.timer_s() >= until_s
+            self._look()
+            awaited = {
+                file: left_s
+                for file, left_s in self._listing.unsettled_s.items()
+                if file in awaited
+            }
+            if is_last:
+                tell_left(awaited)
+                return
 
     def _look(self) -> None:
         while entries := self._listing.look(MACHINE.now_s()):
@@ -297,7 +316,7 @@ class RecordedFeed(CountedFeed):
         self._progress: list[int] = content["progress"]
 
     @override
-    def discover(self, *, wait: bool = False) -> None:
+    def discover(self, *, wait: Rest | None = None) -> None:
         """Nothing is ever new."""
 
     @override

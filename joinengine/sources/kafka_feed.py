@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from joinengine.model.errors import DataLost, InvalidRequest, JoinEngineError, StoreUnreachable
-from joinengine.sources.feeds import Feed
+from joinengine.sources.feeds import Feed, Rest
 from joinengine.sources.kafka_planning import Offsets, in_proportion, planned
 from joinengine.sources.places import OffsetRange
 from joinengine.world.kafka_clients import PATIENCE_S, Cluster, library
@@ -89,7 +89,7 @@ class KafkaFeed(Feed):
         self._plan = _Plan({}, {}, 0)
 
     @override
-    def discover(self, *, wait: bool = False) -> None:
+    def discover(self, *, wait: Rest | None = None) -> None:
         """Ask how far partitions can be read.
 
         Raises StoreUnreachable if no broker has answered for a minute, InvalidRequest if the topic
@@ -97,11 +97,11 @@ class KafkaFeed(Feed):
         """
         now_s = MACHINE.timer_s()
         try:
-            self._look(whole=wait or now_s - self._asked_s >= _TOPIC_S)
+            self._look(whole=wait is not None or now_s - self._asked_s >= _TOPIC_S)
         except (StoreUnreachable, InvalidRequest) as error:
             # A broker that has just started may not know its topics yet.
             patience_s = _AWAY_S if isinstance(error, StoreUnreachable) else _UNKNOWN_S
-            if wait or now_s - self._heard_s > patience_s:
+            if wait is not None or now_s - self._heard_s > patience_s:
                 raise
             if not self._is_away:
                 _log.warning("joinengine: %s; waiting for it", error)

@@ -217,14 +217,21 @@ class Listing:
         return None
 
 
-def tell_awaited(left_s: Mapping[str, float], named: set[str]) -> None:
-    """Name the half-written files that are waited for, and for how long; `named` gets them too."""
-    for file in sorted(left_s.keys() - named):
+def tell_awaited(left_s: Mapping[str, float]) -> None:
+    """Name the half-written files that are waited for, and for how long."""
+    for file in sorted(left_s):
         _log.warning(
             "joinengine: source file %s is not complete yet; waiting up to %.0f s for it",
             *(file, left_s[file]),
         )
-    named.update(left_s)
+
+
+def tell_left(files: Iterable[str]) -> None:
+    """Name the files that were waited for in vain, since they are still being written."""
+    for file in sorted(files):
+        _log.warning(
+            "joinengine: source file %s is still being written; it is left to the next run", file
+        )
 
 
 def _least_us(footer: Footer | str) -> float:

@@ -34,7 +34,7 @@ class Growing(Inert):
     logged: int = 0
     grow: object = lambda feed: None
 
-    def discover(self, *, wait=False):
+    def discover(self, *, wait=None):
         self.looks += 1
         self.grow(self)
 

@@ -124,7 +124,7 @@ class Tuples(Inert):
     def __init__(self, size, rng):
         self._size, self._rng = size, rng
 
-    def discover(self, *, wait=False):
+    def discover(self, *, wait=None):
         pass
 
     def end(self):

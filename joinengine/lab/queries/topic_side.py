@@ -16,6 +16,7 @@ from joinengine.sources.feeds import open_feed
 from joinengine.sources.places import by_file
 from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
+from joinengine.world.world import MACHINE
 
 #: How a side begins that is a topic.
 PREFIX = "kafka:"
@@ -56,7 +57,7 @@ class TopicSide:
         """The columns `schema` of all its rows, under the names of `named`."""
         stream = self.stream(spark, 1).select(list(schema.names))
         feed = open_feed(stream.feed)
-        feed.discover(wait=True)
+        feed.discover(wait=MACHINE.sleep)
         for pieces in by_file(feed.pieces(feed.begin(), feed.end())):
             for batch in stream.reading.batches(pieces):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=named)

@@ -133,7 +133,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         There is no later look, so half-written files are waited for until they are whole or bad.
         """
         for feed in self._feeds:
-            feed.discover(wait=True)
+            feed.discover(wait=MACHINE.sleep)
         self._target = {f"feed{number}": feed.end() for number, feed in enumerate(self._feeds)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
