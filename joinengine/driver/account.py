@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.fence import check_markers
 from joinengine.state.manifests import FORMAT, READ
 
+_log = logging.getLogger("joinengine")
 #: Says of an account that its lengths of time are exact; others have six digits.
 _EXACT = "exact"
 _SECONDS = re.compile(r"(-?\d+\.?\d*) s\b")
@@ -41,12 +43,14 @@ def claim(
     wanted: dict[str, Any],
     streams: Mapping[int, str] | None = None,
     before: dict[str, Any] | None = None,
+    zone: str | None = None,
 ) -> Claim:
     """The query that owns the checkpoint: this one, or one with the same account. Writes nothing.
 
     `streams`: source -> the columns of its files, as text, which the checkpoint keeps. `before`:
     the account of the query over the columns that the checkpoint keeps, if it is to be continued
-    with more of them; None: the columns stay.
+    with more of them; None: the columns stay. `zone`: the session's time zone, which the checkpoint
+    keeps, too; a warning says if it is another one.
 
     Raises CheckpointMismatch if the checkpoint is another query's, or has another format,
     DamagedState if its account of the query is damaged.
@@ -71,6 +75,13 @@ def claim(
                 f"checkpoint {location} belongs to another query: its {name} is {was}, and this "
                 f"query has {asked}; use another checkpointLocation"
             )
+        if zone is not None and account.get("zone", zone) != zone:
+            _log.warning(
+                "joinengine: checkpoint %s was begun in time zone %s, and this session has %s: "
+                "dates and hours of instants, in predicates, computed columns and partitionBy, are "
+                "others from here on; set spark.sql.session.timeZone to %s to go on as before",
+                *(location, account["zone"], zone, account["zone"]),
+            )
         changed = None if before is None else account | {"query": wanted, "streams": kept}
         return Claim(str(account["id"]), changed)
     logs = checkpoint.world.storage(checkpoint.spark)
@@ -78,6 +89,7 @@ def claim(
         raise CheckpointMismatch(_not_ours(checkpoint))
     query_id = checkpoint.world.nonce()
     about = {"format": FORMAT, "id": query_id, _EXACT: True}
+    about |= {} if zone is None else {"zone": zone}
     content = about | {"query": wanted, "streams": kept}
     return Claim(query_id, content)
 

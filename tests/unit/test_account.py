@@ -52,6 +52,18 @@ def test_a_claim_writes_nothing_before_it_is_taken(checkpoint, tmp_path):
     assert kept_columns(checkpoint, query.sources) == {0: "more"}
 
 
+def test_a_session_in_another_time_zone_is_warned(checkpoint, caplog):
+    """Keys that are days of instants would be others from here on."""
+    query, more = two_way(None, 3), with_columns(two_way(None, 3), pa.field("more", pa.string()))
+    claim(checkpoint, account_of(query), None, None, "Asia/Tokyo")
+    claim(checkpoint, account_of(query), None, None, "Asia/Tokyo")
+    claim(checkpoint, account_of(more), None, account_of(query), "Asia/Tokyo")
+    assert not caplog.messages
+    claim(checkpoint, account_of(more), None, None, "UTC")
+    (message,) = caplog.messages
+    assert "begun in time zone Asia/Tokyo, and this session has UTC" in message
+
+
 def test_a_checkpoint_keeps_the_columns_of_streams(checkpoint):
     query = two_way(None, 3)
     assert kept_columns(checkpoint, query.sources) == {}

@@ -84,7 +84,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     if checkpoint.is_remote:
         check_exclusive(checkpoint.storage.at("probe"), MACHINE)
     before = None if request.before is None else account_of(request.before)
-    owner = claim(checkpoint, account_of(request.query), _columns_of(request), before)
+    zone = request.settings.naming.zone
+    owner = claim(checkpoint, account_of(request.query), _columns_of(request), before, zone)
     output = _marked(request)
     if output is not None:
         outputs.check(checkpoint, output[0], owner.query, output[1])
