@@ -202,7 +202,9 @@ def _distance(
     Of times both are in microseconds; without a least step, < cannot become <=.
     """
     if all(map(pa.types.is_timestamp, kinds)):
-        return None if total.number else (Decimal(total.length_us), Decimal(1))
+        # How far an instant and a time without zone are apart depends on the zone.
+        alike = len({kind.tz is None for kind in kinds}) == 1
+        return None if total.number or not alike else (Decimal(total.length_us), Decimal(1))
     if all(map(pa.types.is_date, kinds)):
         length_us = total.number * _DAY_US + total.length_us
         return None if length_us % _DAY_US else (length_us, Decimal(_DAY_US))

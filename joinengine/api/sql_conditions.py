@@ -38,6 +38,7 @@ DROPPED = {
     "left_anti": (Side.RIGHT,),
 }
 _TOLERANCE = timedelta(microseconds=1)
+_LONGEST_US = timedelta.max // _TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -367,11 +368,12 @@ def window_of(reader: Reader, node: Any) -> tuple[str, Key, list[timedelta]]:
     name, arguments = called(node), node.expressions
     key = reader.key(arguments[0]) if arguments else None
     lengths = [interval_us(bare(argument)) for argument in arguments[1:]]
-    if len(arguments) != WINDOWS[name] or key is None or None in lengths:
+    fit = all(length is not None and length <= _LONGEST_US for length in lengths)
+    if len(arguments) != WINDOWS[name] or key is None or not fit:
         raise reader.text.refusal(
             node,
             "a window is TUMBLE(time, INTERVAL ..), HOP(time, slide, size) or SESSION(time, gap), "
-            "of a column and of INTERVALs without months",
+            "of a column and of INTERVALs without months, none longer than a billion days",
         )
     return name, key, [timedelta(microseconds=length) for length in lengths if length is not None]
 

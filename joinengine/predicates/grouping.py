@@ -22,7 +22,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from joinengine.kernels.binning import LEAST_BINS
 from joinengine.model.aggregation import (
     BEGINNING,
     ENDLESS_VALUES,
@@ -41,7 +40,7 @@ from joinengine.model.texts import quoted
 from joinengine.model.windows import Times
 from joinengine.predicates.dialect import Translation, evaluated_type, parsed
 from joinengine.predicates.engine import over, reason_of
-from joinengine.predicates.histograms import BINS_TYPE, gathered, with_bins
+from joinengine.predicates.histograms import BINS_TYPE, asked_bins, gathered, with_bins
 from joinengine.predicates.syntax import arguments_of
 
 #: What a column of partial results counts -> SQL.
@@ -54,8 +53,6 @@ FUNCTIONS = {function.value: function for function in AggregateFunction}
 FUNCTIONS |= {"count_star": AggregateFunction.COUNT, "avg": AggregateFunction.MEAN}
 #: What is whole of whole numbers.
 _WHOLE = (AggregateFunction.SUM, AggregateFunction.COUNT)
-#: Bins of a histogram, at most: its partial results travel and are kept.
-MOST_BINS = 1 << 16
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 #: What sums of changes tell.
 _SUMMED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MEAN)
@@ -89,7 +86,7 @@ def compile_aggregate(
         )
     arguments, bins = arguments_of(root), 0
     if function is AggregateFunction.HISTOGRAM:
-        bins = _bins(arguments, f"{what}: histogram in {quoted(text)}")
+        bins = asked_bins(arguments, f"{what}: histogram in {quoted(text)}")
         arguments = arguments[:1]
     if len(arguments) != 1 and root["function_name"] != "count_star":
         given_instead = f"{len(arguments)} expressions" if arguments else "none"
@@ -115,18 +112,6 @@ def compile_aggregate(
     whole = {"DOUBLE": pa.float64(), "DECIMAL(38,0)": pa.int64()}
     is_decimal = kind not in (*_INTEGERS, "DOUBLE", "FLOAT")
     return Aggregate(name, function, sql, _decimal(sums) if is_decimal else whole[sums], sums)
-
-
-def _bins(arguments: Sequence[dict[str, Any]], what: str) -> int:
-    """The number of bins in `histogram(expression, bins)`."""
-    literal = arguments[-1].get("literal", {}) if len(arguments) == len(("x", "bins")) else {}
-    number = str(literal["text"]) if literal.get("kind") == "INTEGER" else ""
-    if not (number.isdigit() and LEAST_BINS <= int(number) <= MOST_BINS):
-        raise InvalidRequest(
-            f"{what} needs an expression and a number of bins from {LEAST_BINS} to {MOST_BINS}, "
-            f"such as histogram(x, 64)"
-        )
-    return int(number)
 
 
 def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate, ...]:
@@ -162,7 +147,13 @@ def _arrow_type(select: str, reading: Translation) -> pa.DataType:
         f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
     }
     result = query_parts(f"{select} from parts", reading.empty(), reading.zone)
-    return plain.get(select, result.schema.field(0).type)
+    kind = plain.get(select, result.schema.field(0).type)
+    if pa.types.is_interval(kind) or pa.types.is_duration(kind):
+        raise InvalidRequest(
+            f"{reading.what}: {quoted(reading.text)} is a length of time, which no column holds; "
+            "take the times themselves, or datediff"
+        )
+    return kind
 
 
 def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:

@@ -7,16 +7,34 @@ group without others has NULL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
-from joinengine.kernels.binning import BOUND, Bins, bins_of, merged
+from joinengine.kernels.binning import BOUND, LEAST_BINS, Bins, bins_of, merged
 from joinengine.kernels.hashing import fixed_width
 from joinengine.model.aggregation import AggregateFunction, Grouping
+from joinengine.model.errors import InvalidRequest
 
+#: Bins of a histogram, at most: its partial results travel and are kept.
+MOST_BINS = 1 << 16
 BINS_TYPE = pa.list_(
     pa.struct([("lower", pa.float64()), ("upper", pa.float64()), ("n", pa.int64())])
 )
+
+
+def asked_bins(arguments: Sequence[dict[str, Any]], what: str) -> int:
+    """The number of bins in `histogram(expression, bins)`."""
+    literal = arguments[-1].get("literal", {}) if len(arguments) == len(("x", "bins")) else {}
+    number = str(literal["text"]) if literal.get("kind") == "INTEGER" else ""
+    if not (number.isdigit() and LEAST_BINS <= int(number) <= MOST_BINS):
+        raise InvalidRequest(
+            f"{what} needs an expression and a number of bins from {LEAST_BINS} to {MOST_BINS}, "
+            f"such as histogram(x, 64)"
+        )
+    return int(number)
 
 
 def gathered(value: str) -> str:

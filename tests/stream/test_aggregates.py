@@ -278,6 +278,9 @@ REFUSED = {
     "layout dynamic does not support aggregates": {"layout": "dynamic"},
     "expected count, sum.*, found 'median.amount.'": {"aggregates": {"m": "median(amount)"}},
     "needs numbers, found values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
+    "'max.i_ts - i_ts.' is a length of time, which no column holds": {
+        "aggregates": {"m": "max(i_ts - i_ts)"}
+    },
     "sinh in .* is not supported": {"aggregates": {"m": "sum(sinh(amount))"}},
     "aggregates: expected at least one, .*; found none": {"aggregates": {}},
     "the delay of i_ts is missing": {"window": windows("i_ts", "1 s")},

@@ -219,3 +219,13 @@ def test_the_sign_of_an_interval_is_that_of_its_unit(interval, upper_us):
     text = f"{BOTH} and w.at between f.ts - interval 3 hours and f.ts + interval {interval}"
     (found,) = sql(text, S, delay=LATE, instances=4).query().operators
     assert found.window.upper_us == upper_us
+
+
+def test_a_time_without_zone_beside_an_instant_is_compared_as_the_zone_says():
+    """How far they are apart differs with the day, so no window may say it."""
+    plain = stream_of("/plain", {"id": pa.int64(), "k": pa.int64(), "ts": pa.timestamp("us")})
+    condition = "p.ts >= w.at and p.ts <= w.at + interval 1 hour"
+    text = f"select id, wid from p join w on p.k = w.k and {condition}"
+    (join,) = sql(text, {**S, "p": plain}, instances=4).query().operators
+    assert join.window is None
+    assert "INTERVAL" in join.predicate.text.upper()

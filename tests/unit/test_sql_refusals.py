@@ -59,6 +59,7 @@ REFUSED = {
         "expected count, sum, min, max, avg or histogram"
     ),
     "select count(*) as n from f group by tumble(ts, interval 1 month)": "a window is TUMBLE(",
+    "select count(*) as n from f group by tumble(ts, interval 99999999999 days)": "a billion days",
     "select count(*) as n from f group by tumble(x, interval 1 hour)": "must be a timestamp",
     "select count(*) as n from f group by tumble(ts, interval 1 day), tumble(ts, interval 1 day)": (
         "GROUP BY takes one window"
