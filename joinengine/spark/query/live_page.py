@@ -28,7 +28,7 @@ from joinengine.reporting.server import (
 )
 from joinengine.spark.query.loop_thread import Running
 from joinengine.spark.query.run_watch import Watch
-from joinengine.spark.query.waiting import wait_for_key
+from joinengine.spark.query.waiting import say, wait_for_key
 
 _log = logging.getLogger("joinengine")
 
@@ -220,7 +220,7 @@ def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
 def announce(live: Live) -> None:
     """Print the URL of a page that was asked for by an option, if somebody sits at a terminal."""
     if sys.stderr.isatty():
-        print(f"joinengine: page: {live.url}", file=sys.stderr, flush=True)
+        say(f"joinengine: page: {live.url}")
 
 
 def ending_of(running: Running, watch: Watch, *, ends: bool) -> Ending:

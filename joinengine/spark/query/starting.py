@@ -190,8 +190,12 @@ def _begun(
     query = JoinQuery(running, runner, watch, ends=ends, showing=showing)
     note(checkpoint.location, query)
     running.start()
-    if server is not None:
-        announce(query.live())
+    try:
+        if server is not None:
+            announce(query.live())
+    except BaseException:
+        running.stop()
+        raise
     return query
 
 
