@@ -41,6 +41,10 @@ _REFUSALS = {
 }
 
 
+#: What file systems without hard links answer; Linux and exFAT say that a link is not permitted.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
 @contextmanager
 def writing(path: str) -> Iterator[None]:
     """An error of the disk inside becomes CannotWrite; `path`: the file or folder.
@@ -91,6 +95,14 @@ def refused(path: str, number: int) -> CannotWrite:
     return CannotWrite(
         f"{path} cannot be written: {what} ({os.strerror(number)}); nothing is lost: {hint}, and "
         "start the query again"
+    )
+
+
+def _without_links(path: str, error: OSError) -> CannotWrite:
+    return CannotWrite(
+        f"{path} cannot be created: its file system has no hard links ({error.strerror}), by which "
+        "one of several drivers wins; nothing is lost: use a folder on a file system with hard "
+        "links"
     )
 
 
@@ -176,6 +188,10 @@ class LocalStorage(Storage):
                 os.link(draft, path)
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise _without_links(path, error) from None
+                raise
             finally:
                 os.unlink(draft)
             self._keep_names(path)

@@ -97,6 +97,18 @@ def test_each_refusal_of_a_disk_says_what_helps(number):
     assert os.strerror(number) in str(caught.value)
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_refused_as_such(storage, monkeypatch, number):
+    def refuse(*paths):
+        raise OSError(number, os.strerror(number))
+
+    storage.make()
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(CannotWrite, match="/files/a cannot be created: its file system has no ha"):
+        storage.create("a", b"1")
+    assert os.listdir(storage.folder) == []
+
+
 def test_other_errors_stay_what_they_are():
     with pytest.raises(FileNotFoundError), writing("/x/y"):
         raise FileNotFoundError(errno.ENOENT, "..")
