@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,8 @@ from joinengine.world.storage import Entry, Storage, StoredFile
 
 #: The mode of folders for their owner only.
 PRIVATE = 0o700
+#: The names of drafts, and how old one is that nobody writes any more, in seconds.
+_DRAFT, _LEFT_S = re.compile(r"\..+\.[0-9a-f]{12}"), 86_400
 #: Errors of a disk -> what is the matter, and what helps.
 _REFUSALS = {
     errno.ENOSPC: ("the disk is full", "make room on it"),
@@ -120,6 +124,16 @@ def make_folder(path: str, mode: int | None = None) -> None:
                 raise not_a_folder(path)
         if mode is not None:
             os.chmod(path, mode)
+
+
+def remove_left_drafts(folder: str) -> None:
+    """Remove the drafts below a folder that have lain there for a day, since their writer died."""
+    for below, _, names in os.walk(folder):
+        for draft in filter(_DRAFT.fullmatch, names):
+            path = f"{below}/{draft}"
+            with suppress(OSError):
+                if os.stat(path).st_mtime < time.time() - _LEFT_S:
+                    os.unlink(path)
 
 
 @dataclass(frozen=True, slots=True)
