@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -35,9 +36,9 @@ def check_count(value: Any, what: str) -> int:
 
 
 def check_number(value: Any, what: str) -> float:
-    """`value` if it is a number; True is none. Raises InvalidRequest for others."""
+    """`value` if it is a number; True and NaN are none. Raises InvalidRequest for others."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number:
+    if not is_number or (not isinstance(value, int) and math.isnan(value)):
         raise InvalidRequest(f"{what}: {kind_of(value)} is not a number; write for example 0.5")
     return value if isinstance(value, int | float) else float(value)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Beyond so many batches the state is not stepped through.
 MOST_STEPS = 10_000
+#: The least and the greatest time that is a float and an int64.
+_EDGES = -(2.0**63), math.nextafter(2.0**63, 0)
 
 
 class Flow(NamedTuple):
@@ -67,7 +69,7 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
         return whole + 1
     steps = math.ceil(whole) + 2
     edges = flow.newest_us + flow.batch_us * np.arange(-2 * steps, 1)
-    leaves = window.last_partners(side, edges.astype(np.int64))
+    leaves = window.last_partners(side, np.clip(edges, *_EDGES).astype(np.int64))
     ends = np.arange(steps, 2 * steps + 1)
     held = [
         ends + 1 - np.searchsorted(leaves, edges[ends - 1] - lag + shift * flow.batch_us)

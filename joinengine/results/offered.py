@@ -19,7 +19,7 @@ from typing_extensions import override
 from joinengine.model.errors import DataLost
 from joinengine.results.sinks import ParquetSink
 from joinengine.results.staging import visible_name
-from joinengine.world.storage import Storage, StoredFile
+from joinengine.world.storage import Storage, StoredFile, numbers
 
 #: The number before that of the first batch.
 NOTHING = -1
@@ -35,8 +35,7 @@ class Offered:
     @property
     def batches(self) -> list[int]:
         """The numbers of the batches that have a list, in order."""
-        names = (name.removesuffix(_LIST) for name in self.storage.names() if _LIST in name)
-        return sorted(int(name) for name in names)
+        return numbers(self.storage, _LIST)
 
     def offer(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Write the list of a batch."""

@@ -223,9 +223,17 @@ def _results(output: Storage) -> Iterator[tuple[str, str | None]]:
 
 
 def _numbered(output: Storage, below: str = "") -> Iterator[tuple[str, str | None, int]]:
-    """The same, and the number of the batch."""
+    """The same, and the number of the batch. Raises InvalidRequest if a folder cannot be listed."""
     folder = output.at(below) if below else output
-    for name in folder.names():
+    try:
+        names = folder.names()
+    except OSError as error:
+        raise InvalidRequest(
+            f"path: {folder.folder} cannot be listed ({error.strerror}), so whose results it holds "
+            "is unknown; grant this user read permission, remove the link if it leads back to a "
+            "folder above it, or use another folder"
+        ) from None
+    for name in names:
         path = f"{below}/{name}" if below else name
         match = _RESULT.fullmatch(name)
         if match:
@@ -239,11 +247,22 @@ def _numbered(output: Storage, below: str = "") -> Iterator[tuple[str, str | Non
 def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:
     for name in output.at(STAGING).names():
         if name.endswith(".json"):
-            try:
-                about = json.loads(output.get(f"{STAGING}/{name}"))
-            except ValueError:  # cut: its name still says whose it is
-                about = {}
-            yield name.removesuffix(".json"), about
+            yield name.removesuffix(".json"), _about(output.get(f"{STAGING}/{name}"))
+
+
+def _about(content: bytes) -> dict[str, Any]:
+    """What a marker says; nothing if it was cut or altered: its name still says whose it is."""
+    try:
+        about = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(about, dict):
+        return {}
+    columns = about.get("partitionBy")
+    is_whole = columns is None or (
+        isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    )
+    return about if is_whole else {}
 
 
 def _noted(checkpoint: Checkpoint) -> str | None:

@@ -23,7 +23,7 @@ from joinengine.model.errors import DamagedState
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
-from joinengine.world.storage import StoredFile
+from joinengine.world.storage import StoredFile, numbers
 
 #: Per batch its result files, which no batch has shown yet; batches follow one another.
 Held = tuple[tuple[int, tuple[StoredFile, ...]], ...]
@@ -88,7 +88,6 @@ def still_held(checkpoint: Checkpoint, held: Held) -> Held:
 def thin(checkpoint: Checkpoint) -> None:
     """Remove showings that no driver can ask for: the batch after their last one is closed."""
     closed = fence.greatest(checkpoint.boundary, -1)
-    starts = sorted(int(name) for name in checkpoint.showings.names())
-    for start, following in pairwise(starts):
+    for start, following in pairwise(numbers(checkpoint.showings)):
         if following <= closed:
             checkpoint.showings.delete(f"{start:08d}")

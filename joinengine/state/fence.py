@@ -20,20 +20,16 @@ import json
 
 from joinengine.model.errors import DamagedState, taken_over
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.storage import Storage
+from joinengine.world.storage import Storage, numbers
 
 #: How many markers stay: the one that counts, and the one before, since a listing may miss a
 #: marker that is created meanwhile.
 _KEPT = 2
 
 
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit()
-
-
 def greatest(markers: Storage, none: int) -> int:
     """The marker that counts; `none` if there is no marker."""
-    return max((int(name) for name in markers.names() if _is_number(name)), default=none)
+    return max(numbers(markers), default=none)
 
 
 def mark(markers: Storage, number: int, content: bytes = b"") -> bool:
@@ -43,8 +39,7 @@ def mark(markers: Storage, number: int, content: bytes = b"") -> bool:
 
 def thin(markers: Storage) -> None:
     """Remove markers that do not count, but keep the greatest of these."""
-    numbers = sorted(int(name) for name in markers.names() if _is_number(name))
-    for number in numbers[:-_KEPT]:
+    for number in numbers(markers)[:-_KEPT]:
         markers.delete(f"{number:08d}")
 
 
@@ -84,13 +79,12 @@ def check_markers(checkpoint: Checkpoint) -> None:
     """
     markers, manifests = checkpoint.generations, checkpoint.manifests
     boundary = greatest(checkpoint.boundary, -1)
-    names = manifests.names()
-    if names and greatest(markers, 0) == 0:
+    if manifests.names() and greatest(markers, 0) == 0:
         raise DamagedState(
             f"{markers.folder}, which lists the drivers of the checkpoint, is missing or empty; "
             "restore it from a copy"
         )
-    if boundary >= 0 and max(names, default="") <= f"{boundary:08d}.json":
+    if boundary >= 0 and max(numbers(manifests, ".json"), default=-1) <= boundary:
         raise DamagedState(
             f"{manifests.folder} is missing or holds no manifest after batch {boundary}, but the "
             "checkpoint has gone on; restore it from a copy"

@@ -10,13 +10,16 @@ Cost: a copy that is there costs one look at the folder and no request.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import io
 import logging
 import os
 import shutil
+import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,10 +29,14 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
+from joinengine.world.local import PRIVATE
+
 #: Free disk that copies never take, in bytes.
 RESERVE_BYTES = 1 << 30
 #: Copies are counted anew after this many have been added, since other processes add and remove.
 _COUNT_EVERY = 32
+#: A draft that has not grown for so long, in seconds, is that of a process that was killed.
+_DRAFT_S = 3600
 
 _log = logging.getLogger("joinengine")
 
@@ -56,7 +63,7 @@ class FileCache:
         """A new file; in memory if the disk has no room for it, or has no more while it grows."""
         path = f"{self.folder}/.{uuid.uuid4().hex}"
         try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            os.makedirs(self.folder, mode=PRIVATE, exist_ok=True)
             if shutil.disk_usage(self.folder).free > RESERVE_BYTES:
                 return Draft(path)
             why = f"less than {RESERVE_BYTES >> 30} GB free"
@@ -74,7 +81,7 @@ class FileCache:
         """Make a file of this disk the copy of one; those used longest ago go, above the bytes."""
         path = self._path(url)
         try:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            os.makedirs(os.path.dirname(path), mode=PRIVATE, exist_ok=True)
             os.replace(draft, path)
         except OSError as error:
             _warn_full(self.folder, error.strerror or str(error))
@@ -96,24 +103,29 @@ class FileCache:
         return f"{self.folder}/{hashlib.sha1(folder.encode()).hexdigest()[:16]}/{name}"
 
     def _thin(self, cache_bytes: int) -> None:
-        """Remove the copies that were used longest ago, until the others fit."""
-        files = list[tuple[float, int, str]]()
+        """Remove the copies that were used longest ago, until the others fit.
+
+        Drafts are being written, and go only if nobody does so any more.
+        """
+        files, left_s = list[tuple[float, int, str]](), time.time() - _DRAFT_S
         for below, _, names in os.walk(self.folder):
             for name in names:
                 with suppress(FileNotFoundError):
                     path = os.path.join(below, name)
                     facts = os.stat(path)
-                    files.append((facts.st_mtime, facts.st_size, path))
+                    if not name.startswith("."):
+                        files.append((facts.st_mtime, facts.st_size, path))
+                    elif facts.st_mtime < left_s:
+                        os.unlink(path)
         over = sum(size for _, size, _ in files) - cache_bytes
         free = shutil.disk_usage(self.folder).free
         over = max(over, RESERVE_BYTES - free)
         for _, size, path in sorted(files):
             if over <= 0:
                 return
-            if not os.path.basename(path).startswith("."):  # drafts are being written
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
-                    over -= size
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+                over -= size
 
 
 class Draft(io.RawIOBase):
@@ -214,4 +226,15 @@ def folder_of(environment: Mapping[str, str]) -> str:
     executors = environment.get("SPARK_LOCAL_DIRS")
     if executors:
         return f"{executors.split(',')[0]}/joinengine"
-    return f"{tempfile.gettempdir()}/joinengine-cache-{os.getuid()}"
+    return _own_folder(f"{tempfile.gettempdir()}/joinengine-cache-{os.getuid()}")
+
+
+def _own_folder(path: str) -> str:
+    """`path`, made for this user alone; if somebody else may write there, a new folder."""
+    with suppress(OSError):  # a disk that takes no folder takes no draft, which is said there
+        os.makedirs(path, mode=PRIVATE, exist_ok=True)
+        facts = os.lstat(path)
+        if (facts.st_uid, facts.st_mode) != (os.getuid(), stat.S_IFDIR | PRIVATE):
+            path = tempfile.mkdtemp(prefix="joinengine-cache-")
+            atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,8 @@ from joinengine.world.storage import Entry, Storage, StoredFile
 
 #: The mode of folders for their owner only.
 PRIVATE = 0o700
+#: The names of drafts, and how old one is that nobody writes any more, in seconds.
+_DRAFT, _LEFT_S = re.compile(r"\..+\.[0-9a-f]{12}"), 86_400
 #: Errors of a disk -> what is the matter, and what helps.
 _REFUSALS = {
     errno.ENOSPC: ("the disk is full", "make room on it"),
@@ -39,6 +43,10 @@ _REFUSALS = {
     errno.EPERM: ("this user has no write permission", "grant it write permission"),
     errno.EIO: ("the disk has failed", "check the disk"),
 }
+
+
+#: What file systems without hard links answer; Linux and exFAT say that a link is not permitted.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
@@ -94,6 +102,14 @@ def refused(path: str, number: int) -> CannotWrite:
     )
 
 
+def _without_links(path: str, error: OSError) -> CannotWrite:
+    return CannotWrite(
+        f"{path} cannot be created: its file system has no hard links ({error.strerror}), by which "
+        "one of several drivers wins; nothing is lost: use a folder on a file system with hard "
+        "links"
+    )
+
+
 def make_folder(path: str, mode: int | None = None) -> None:
     """Make a folder and those above it; `mode`: its own, also if it is there; None: see above."""
     with writing(path):
@@ -108,6 +124,16 @@ def make_folder(path: str, mode: int | None = None) -> None:
                 raise not_a_folder(path)
         if mode is not None:
             os.chmod(path, mode)
+
+
+def remove_left_drafts(folder: str) -> None:
+    """Remove the drafts below a folder that have lain there for a day, since their writer died."""
+    for below, _, names in os.walk(folder):
+        for draft in filter(_DRAFT.fullmatch, names):
+            path = f"{below}/{draft}"
+            with suppress(OSError):
+                if os.stat(path).st_mtime < time.time() - _LEFT_S:
+                    os.unlink(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +202,10 @@ class LocalStorage(Storage):
                 os.link(draft, path)
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise _without_links(path, error) from None
+                raise
             finally:
                 os.unlink(draft)
             self._keep_names(path)

@@ -174,6 +174,15 @@ def generation_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def numbers(storage: Storage, suffix: str = "") -> list[int]:
+    """The numbers, in order, of the files that are called by one and `suffix`; others may be there.
+
+    So a copy that a program for backups has left there is no number.
+    """
+    stems = (name.removesuffix(suffix) for name in storage.names() if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+
+
 def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
     """The content of a file. Raises DamagedState unless it is byte for byte what was sealed.
 

@@ -14,21 +14,37 @@ from joinengine.world.world import World
 
 #: How many writers create one name at the same time.
 WRITERS = 8
+#: So many names are tried until a writer knows that it has created one: an answer may get lost.
+_TRIES = 3
 
 
 def check_exclusive(storage: Storage, world: World) -> None:
-    """Raise InvalidRequest unless exactly one of `WRITERS` creates a name.
+    """Raise InvalidRequest unless exactly one of `WRITERS` creates a name, and its content stays.
 
-    Cost: two requests more than writers.
+    Cost: two requests more than writers, unless an answer is lost.
     """
-    name = f"probe-{world.nonce()}"
+    for _ in range(_TRIES):
+        won, seen = _race(storage, f"probe-{world.nonce()}")
+        if won:
+            break
+    if len(won) != 1 or seen != _content(won[0]):
+        raise InvalidRequest(
+            f"{storage.folder}: {len(won)} of {WRITERS} writers created the same file at the same "
+            "time, and exactly one must succeed and its content stay, or two drivers could commit "
+            "the same batch; use a store with conditional writes (If-None-Match), such as S3, GCS "
+            "or Azure"
+        )
+
+
+def _race(storage: Storage, name: str) -> tuple[list[int], bytes]:
+    """The writers who know that they have created a file, and what it holds; it is removed."""
     with ThreadPoolExecutor(WRITERS) as threads:
-        won = list(threads.map(lambda n: storage.create(name, b"%d" % n), range(WRITERS)))
+        has_won = threads.map(lambda n: storage.create(name, _content(n)), range(WRITERS))
+        won = [writer for writer, has in enumerate(has_won) if has]
     seen = storage.get(name)
     storage.delete(name)
-    if sum(won) != 1 or seen != b"%d" % won.index(True):
-        raise InvalidRequest(
-            f"{storage.folder}: {sum(won)} of {WRITERS} writers created the same file at the same "
-            "time, and exactly one must succeed, or two drivers could commit the same batch; use "
-            "a store with conditional writes (If-None-Match), such as S3, GCS or Azure"
-        )
+    return won, seen
+
+
+def _content(writer: int) -> bytes:
+    return b"%d" % writer

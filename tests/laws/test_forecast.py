@@ -64,3 +64,11 @@ def test_the_length_of_a_batch_is_told_as_a_duration(batch_s, told):
     operator = query.operators[0]
     lines = operator.lines(["a", "b"], choose("mnrt"), dict.fromkeys(Side, flow))
     assert sum(line.endswith(f", batches of {told})") for line in lines) == 2
+
+
+def test_a_forecast_near_the_end_of_time_is_that_of_any_time():
+    """Warnings of NumPy are errors here."""
+    window, end_us = STREAMS["interval, long batches"][0], float((1 << 63) - 1)
+    late, usual = (Flow(10.0, 30.0 * S, newest_us) for newest_us in (end_us, 0.0))
+    for side in PAIR:
+        assert batches_held(window, side, late) == batches_held(window, side, usual)

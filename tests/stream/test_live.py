@@ -274,6 +274,30 @@ def test_a_start_that_fails_leaves_no_page(started, monkeypatch):
         asked(server.url)
 
 
+def test_a_query_whose_page_cannot_be_announced_does_not_run_on(started, monkeypatch):
+    ran = []
+    monkeypatch.setattr(starting, "announce", lambda live: 1 / 0)
+    monkeypatch.setattr(starting, "note", lambda location, query: ran.append(query))
+    with pytest.raises(ZeroDivisionError):
+        started({"processingTime": "1 second"}, livePort=0)
+    assert not ran[0].isActive
+
+
+def test_a_listener_that_stops_its_query_does_not_wait_for_the_page(started):
+    stopped_s, go_on = [], threading.Event()
+
+    def stops(progress):
+        begun_s = time.monotonic()
+        query.stop()
+        stopped_s.append(time.monotonic() - begun_s)
+
+    query = started(on_batch=lambda frame, batch: go_on.wait(PATIENCE_S), livePort=0)
+    query.add_listener(stops)
+    go_on.set()
+    query.awaitTermination()
+    assert stopped_s[0] < module._SETTLE_S
+
+
 def test_a_writer_does_not_show_its_token(joined):
     writer = joined.writeStream.format("noop").option("livetoken", TOKEN).option("livePort", 0)
     assert TOKEN not in repr(writer)

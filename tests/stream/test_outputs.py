@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 from collections import Counter
 
@@ -60,7 +61,11 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
         writer().start(str(out))
     assert not out.exists()
     folders.add()
+    for folder in (tmp_path / "checkpoint/joinengine/manifest", moved / "_joinengine"):
+        (folder / ".a.0123456789ab").touch()
+        os.utime(folder / ".a.0123456789ab", (0, 0))  # as a driver that was killed leaves it
     run(writer(), moved)
+    assert not list(tmp_path.glob("**/.a.*"))
     same(moved, pairs(folders, "id = order_id"))
     run(writer("second", overwrite=True), moved)
     same(moved, pairs(folders, "id = order_id"))

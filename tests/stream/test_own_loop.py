@@ -59,7 +59,9 @@ def test_a_batch_is_cut_short_and_done_by_the_next_start(writer, folders, tmp_pa
 def test_a_query_is_stopped_that_is_started_once_more(writer, folders, tmp_path, caplog):
     first = writer().start(str(tmp_path / "out"))
     first.processAllAvailable()
-    second = writer().start(str(tmp_path / "out"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    linked = writer().option("checkpointLocation", str(tmp_path / "link/checkpoint"))
+    second = linked.start(str(tmp_path / "out"))
     assert not first.isActive
     assert first.exception() is None
     assert "is stopped, because it was started again" in caplog.text

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 import threading
+from multiprocessing.connection import Listener
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from joinengine import InvalidRequest, StreamJoin, parquet_stream
+from joinengine.spark.query import results_frame
 from tests.waiting import soon
 
 pytestmark = pytest.mark.spark
@@ -138,6 +142,28 @@ def test_what_ends_the_engine_ends_the_reader(spark, tmp_path):
     (tmp_path / "b" / "1.parquet").write_bytes(b"no Parquet at all")
     with pytest.raises(Exception, match=r"1\.parquet"):
         run(joined.to_df(str(tmp_path / "state")), tmp_path)
+
+
+def test_a_frame_costs_neither_a_thread_nor_a_folder_of_its_own(joined, tmp_path, monkeypatch):
+    def waiting():
+        return [thread for thread in threading.enumerate() if thread.name == "joinengine-results"]
+
+    joined.to_df(str(tmp_path / "state"))
+    before = waiting()
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: pytest.fail("another folder"))
+    joined.to_df(str(tmp_path / "state"))
+    assert waiting() == before
+
+
+def test_readers_come_in_once_files_may_be_opened_again(spark, joined, tmp_path, monkeypatch):
+    def no_file_left(listener):
+        monkeypatch.undo()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    results_frame._door.cache_clear()
+    monkeypatch.setattr(Listener, "accept", no_file_left)
+    run(joined.to_df(str(tmp_path / "state")), tmp_path)
+    assert rows(spark, tmp_path) == wanted(range(0, 20, 2))
 
 
 def test_options_are_checked_at_once(joined, tmp_path):

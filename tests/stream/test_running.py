@@ -47,6 +47,25 @@ def test_a_listener_does_not_wait_for_its_own_query(joined, tmp_path):
     assert said[:2] == ["processAllAvailable", "awaitTermination"]
 
 
+def test_a_listener_neither_ends_its_query_by_accident_nor_makes_it_listen_for_ever(
+    joined, folders, tmp_path, caplog
+):
+    def adds(progress):
+        added.append(progress.batchId)
+        if len(added) < 9:
+            query.add_listener(adds)
+
+    query, added = start(joined, tmp_path, processingTime="100 ms"), []
+    query.processAllAvailable()
+    query.add_listener(lambda progress: sys.exit())
+    query.add_listener(adds)
+    folders.add()
+    query.processAllAvailable()
+    assert added.count(4) == 1
+    assert "joinengine: a listener failed at batch 4" in caplog.messages
+    query.stop()
+
+
 def test_a_query_tells_how_it_runs(joined, tmp_path):
     query = start(joined, tmp_path)
     heard = []

@@ -181,7 +181,7 @@ def transformed(spark, tmp_path):
     return sink, files
 
 
-@pytest.mark.parametrize("name", ["c[1]", "{a}*?", "b\\c"])
+@pytest.mark.parametrize("name", ["c[1]", "{a}*?", "b\\c", "2026-11-28T10:00", "[a]:k=1"])
 def test_the_folder_of_a_checkpoint_is_no_pattern(spark, folders, tmp_path, name):
     left, right = parquet_stream(spark, folders.orders), parquet_stream(spark, folders.items)
     joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=2)

@@ -40,6 +40,11 @@ def test_half_an_archive_would_crash_the_jvm_and_is_not_used(cache):
     assert archive.use_options() == ""
 
 
+def test_an_archive_that_is_gone_is_not_used(cache):
+    (cache / f"{archive.archive_key()}-100.jsa").symlink_to(cache / "gone")
+    assert archive.use_options() == ""
+
+
 def test_another_java_has_another_archive(cache, tmp_path, monkeypatch):
     put(cache, 100)
     java = tmp_path / "java" / "bin" / "java"

@@ -93,3 +93,37 @@ def test_copies_on_a_disk_that_is_read_only_are_still_used(here, monkeypatch):
     write(other := here.draft())
     here.adopt(other, f"{URL}-2", 1 << 20)
     assert other.content().to_pybytes() == CONTENT
+
+
+def test_drafts_of_killed_processes_go_and_do_not_push_copies_out(here, monkeypatch):
+    monkeypatch.setattr(cache, "_COUNT_EVERY", 2)
+    left, live = here.draft(), here.draft()
+    for draft in (left, live):
+        write(draft)
+    os.utime(left.path, (0, 0))
+    for number in range(4):
+        write(copied := here.draft())
+        here.adopt(copied, f"{URL}-{number}", 4 * len(CONTENT))
+        copied.drop()
+    assert all(here.find(f"{URL}-{number}") for number in range(4))
+    assert os.path.exists(live.path) and not os.path.exists(left.path)
+
+
+@pytest.mark.parametrize("mode", [None, 0o777])
+def test_a_folder_in_which_others_may_write_is_not_taken(tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    usual = f"{tmp_path}/joinengine-cache-{os.getuid()}"
+    if mode is not None:
+        os.mkdir(usual)
+        os.chmod(usual, mode)
+    chosen = cache.folder_of({})
+    assert (chosen == usual) is (mode is None)
+    assert os.stat(chosen).st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_somebody_else_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    mine = cache.folder_of({})
+    assert cache.folder_of({}) == mine
+    monkeypatch.setattr(cache.os, "lstat", lambda path: os.stat_result((0o40700, *[7] * 9)))
+    assert cache.folder_of({}) != mine

@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from joinengine.model.keys import Side
 from joinengine.results.staging import ParquetFile
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run_file import Page, RunWriter
-from joinengine.world.local import make_folder, writing
+from joinengine.world.local import make_folder, remove_left_drafts, writing
 from joinengine.world.world import MACHINE
 from tests.harness import LocalQuery, two_way
 
@@ -97,6 +98,33 @@ def test_each_refusal_of_a_disk_says_what_helps(number):
         raise OSError(number, "..")
     assert str(caught.value).startswith("/x/y cannot be written: ")
     assert os.strerror(number) in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_refused_as_such(storage, monkeypatch, number):
+    def refuse(*paths):
+        raise OSError(number, os.strerror(number))
+
+    storage.make()
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(CannotWrite, match="/files/a cannot be created: its file system has no ha"):
+        storage.create("a", b"1")
+    assert os.listdir(storage.folder) == []
+
+
+def test_drafts_of_a_writer_that_died_go_after_a_day(storage, monkeypatch):
+    for name in ("a", "below/a", ".mine", ".mine.json", ".a.0123456789abc"):
+        storage.output(name).close()
+    kept = modes(Path(storage.folder)).keys()
+    for folder in (storage, storage.at("below")):
+        old, new = folder._draft(folder.path("b"), b"1"), folder._draft(folder.path("b"), b"1")
+        os.utime(old, (0, 0))
+    for name in kept:
+        os.utime(storage.path(name), (0, 0))
+    remove_left_drafts(storage.folder)
+    left = modes(Path(storage.folder)).keys() - kept
+    assert sorted(map(os.path.dirname, left)) == ["", "below"] and not os.path.exists(old)
+    assert os.path.exists(new)
 
 
 def test_other_errors_stay_what_they_are():

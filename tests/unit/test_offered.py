@@ -45,6 +45,7 @@ def test_batches_are_read_by_their_numbers_again_and_again(storage, deliver):
     for _ in (1, 2):
         assert files(storage, NOTHING, 1) == visible(storage)[:2]
         assert files(storage, 1, 2) == visible(storage)[2:]
+    storage.put("00000003 (conflicted copy).json", b"[]")
     assert Offered(storage).batches == [0, 1, 2]
 
 

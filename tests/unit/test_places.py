@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
@@ -11,7 +13,8 @@ from joinengine.spark.sources.locations import local_path, place
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
-from joinengine.world.memory import MemoryWorld
+from joinengine.world.memory import MemoryStorage, MemoryWorld
+from joinengine.world.world import MACHINE
 
 
 @pytest.mark.parametrize(
@@ -174,11 +177,34 @@ def test_files_that_nobody_has_marked_are_never_removed(world):
     assert left == {"/out/day=1/mine.parquet", "/out/_joinengine/two.json"}
 
 
-def test_a_damaged_marker_still_says_whose_it_is(world):
+@pytest.mark.parametrize(
+    "content", ['{"quer', "[]", "null", "1", '{"partitionBy": 5}', "[" * 10**5]
+)
+def test_a_damaged_marker_still_says_whose_it_is(world, content):
     out = world.storage("/out")
-    out.put("_joinengine/one.json", b'{"quer')
+    out.put("_joinengine/one.json", content.encode())
+    take(checkpoint_of(world, "own"), out, shared=True)
+    world.files.pop("/out/_joinengine/own.json")
     with pytest.raises(InvalidRequest, match=r"query one, with the checkpoint unknown"):
         take(checkpoint_of(world, "two"), out)
+
+
+def test_a_folder_that_cannot_be_listed_is_named(world, tmp_path, monkeypatch):
+    out = MACHINE.storage(f"{tmp_path}/out")
+    out.at("a=1").make()
+    (tmp_path / "out/a=1/b=1").symlink_to("..")
+    one = checkpoint_of(world, "one")
+    with pytest.raises(
+        InvalidRequest, match=r"path: /.*b=1 cannot be listed \(Too many levels of "
+    ):
+        outputs.check(one, out, "one", outputs.Wanted())
+
+    def refuse(storage):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(MemoryStorage, "names", refuse)
+    with pytest.raises(InvalidRequest, match=r"/out cannot be listed \(Permission denied\), so"):
+        list(outputs._results(world.storage("/out")))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+from unittest.mock import Mock
 
 import pytest
 
 from joinengine.spark.query import waiting
+from joinengine.spark.query.live_page import announce
 
 
 class Waited:
@@ -102,6 +104,18 @@ def test_a_terminal_shows_a_line_and_then_none(shows, term, monkeypatch):
     if shows:
         assert drawn[1] == drawn[2] == f"{line()[:59]}\x1b[K"
         assert drawn[-1] == "\x1b[K"
+
+
+def test_a_terminal_that_is_gone_is_no_error_of_the_query(monkeypatch):
+    class Gone(Terminal):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(waiting, "_DRAW_S", 0.0)
+    assert wait(Waited(3))
+    announce(Mock(url="http://localhost"))
 
 
 ASKING = """

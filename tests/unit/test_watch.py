@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakSet
 
 from joinengine.driver.hot_keys import Heat
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.reporting.server import Place
+from joinengine.spark.query import live_page
 from joinengine.spark.query import run_watch as watching
 from joinengine.spark.query.live_page import place_at
 from joinengine.spark.query.run_watch import Watch
@@ -76,6 +78,20 @@ def test_what_live_is_told_beats_what_the_options_say():
     open_to_all = Place(4050, "0.0.0.0", "t" * 16)
     assert place_at(None, None, None, open_to_all) == open_to_all
     assert place_at(0, "127.0.0.1", None, open_to_all) == Place(0, "127.0.0.1", "t" * 16)
+
+
+def test_pages_that_are_gone_through_wait_for_one_that_is_opened(monkeypatch):
+    """A set that grows meanwhile raises a RuntimeError."""
+    held = []
+
+    class Pages(WeakSet):
+        def __iter__(self):
+            held.append(live_page._opening.locked())
+            return super().__iter__()
+
+    monkeypatch.setattr(live_page, "_pages", Pages())
+    live_page.page_at(Place()).close()
+    assert held == [True]
 
 
 def test_the_oldest_records_go_and_the_sums_stay(monkeypatch):

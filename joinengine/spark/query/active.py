@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import time
 from contextlib import suppress
 from threading import Lock
@@ -18,9 +19,10 @@ from joinengine.model.arguments import check_number
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.spark.query.waiting import wait
+from joinengine.world.buckets import is_url
 
 _log = logging.getLogger("joinengine")
-#: Checkpoint -> the query that was started on it last.
+#: Checkpoint, without links -> the query that was started on it last.
 _started = dict[str, JoinQuery]()
 _changing = Lock()
 #: How often one of several queries is asked whether it has ended, in seconds.
@@ -74,7 +76,7 @@ def check_name(spark: SparkSession, name: str | None) -> None:
 def stop_on(location: str) -> None:
     """End the query of this process that runs on a checkpoint, as Spark does with its own."""
     with _changing:
-        query = _started.get(location)
+        query = _started.get(_real(location))
     if query is not None and query.isActive:
         _log.warning(
             "joinengine: the query on checkpoint %s is stopped, because it was started again",
@@ -88,7 +90,12 @@ def note(location: str, query: JoinQuery) -> None:
     with _changing:
         for known in [key for key, other_query in _started.items() if not other_query.isActive]:
             del _started[known]
-        _started[location] = query
+        _started[_real(location)] = query
+
+
+def _real(location: str) -> str:
+    """A checkpoint by the one name that all links to it have in common."""
+    return location if is_url(location) else os.path.realpath(location)
 
 
 def _stop(queries: list[JoinQuery]) -> None:

@@ -110,9 +110,9 @@ class JoinQuery:
         """Call `listener(progress)` after each later batch; `progress` is as in `lastProgress`.
 
         The batch is committed before the call, and the next batch waits until the call returns. A
-        listener may `stop` the query. If a listener raises an error, the error is logged and the
-        query goes on. If Spark runs the query, Spark has not yet counted its own time at the call:
-        `durationMs` then holds joinengine's steps.
+        listener may `stop` the query. If a listener raises an error or calls `sys.exit`, that is
+        logged and the query goes on. If Spark runs the query, Spark has not yet counted its own
+        time at the call: `durationMs` then holds joinengine's steps.
         """
         self._watch.add_listener(listener)
 
@@ -175,7 +175,8 @@ class JoinQuery:
         if self.exception() is None:
             with suppress(TakenOver), in_own_words(), self._runner.fenced():
                 self._runner.finish()
-        self._pages.settle()
+        if not self._running.is_here:
+            self._pages.settle()
 
     def live(
         self,

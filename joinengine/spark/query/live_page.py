@@ -28,7 +28,7 @@ from joinengine.reporting.server import (
 )
 from joinengine.spark.query.loop_thread import Running
 from joinengine.spark.query.run_watch import Watch
-from joinengine.spark.query.waiting import wait_for_key
+from joinengine.spark.query.waiting import say, wait_for_key
 
 _log = logging.getLogger("joinengine")
 
@@ -66,7 +66,8 @@ class Live:
         self._server, self._name, self._watch, self._ending = server, name, watch, ending
         self._closed, self._settled, self._telling = Event(), Event(), Lock()
         watch.follow(server.put)
-        _pages.add(self)
+        with _opening:
+            _pages.add(self)
         atexit.register(self._exit)
         Thread(target=self._wait_for_end, name="joinengine-live", daemon=True).start()
         _log.info("joinengine: the page is at %s (this log leaves out its token)", server.place)
@@ -148,7 +149,7 @@ class Live:
 
 
 #: The pages of this process that somebody has.
-_pages = WeakSet[Live]()
+_pages, _opening = WeakSet[Live](), Lock()
 
 
 def page_at(place: Place) -> PageServer:
@@ -156,7 +157,9 @@ def page_at(place: Place) -> PageServer:
 
     Whoever asks that port for metrics means the query that runs. Raises as `PageServer`.
     """
-    for live in list(_pages):
+    with _opening:
+        pages = list(_pages)
+    for live in pages:
         if place.port and live.port == place.port and live.is_left:
             live.close()
     return PageServer(place)
@@ -220,7 +223,7 @@ def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
 def announce(live: Live) -> None:
     """Print the URL of a page that was asked for by an option, if somebody sits at a terminal."""
     if sys.stderr.isatty():
-        print(f"joinengine: page: {live.url}", file=sys.stderr, flush=True)
+        say(f"joinengine: page: {live.url}")
 
 
 def ending_of(running: Running, watch: Watch, *, ends: bool) -> Ending:

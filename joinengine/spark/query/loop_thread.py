@@ -176,6 +176,11 @@ class Running:
         """What carries out the steps of a batch, in words."""
         return self._tasks()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is called from within a batch of it, which would wait for itself."""
+        return self._loop.is_here
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended, however; False: it has not."""
         self._check_thread("awaitTermination")
@@ -183,7 +188,7 @@ class Running:
 
     def _check_thread(self, method: str) -> None:
         """Refuse to wait in a listener, or a function, that the query itself waits for."""
-        if self._loop.is_here:
+        if self.is_here:
             raise InvalidRequest(
                 f"{method}: it was called from within a batch of this query, which would wait for "
                 "itself; call it from another thread, or stop the query with stop()"
@@ -208,7 +213,7 @@ class Running:
     def stop(self) -> None:
         """End it, and wait for that, unless it is called from a batch of its own."""
         self._stopping.set()
-        if self._loop.is_here:
+        if self.is_here:
             return
         self._cut_short()
         while not self._ended.wait(_CANCEL_S):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.results.staging import PLAIN
-from joinengine.spark.sources.frames import as_path, frame_of, store
+from joinengine.spark.sources.frames import frame_of, read_exactly, store
 from joinengine.spark.sources.types import arrow_schema
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile
@@ -19,8 +19,7 @@ def view_writer(spark: SparkSession, files: Storage, name: str) -> Callable[[Dat
 
     def in_folder(frame: DataFrame, batch: int) -> None:
         frame.write.mode("overwrite").parquet(f"{files.folder}/batch={batch:08d}")
-        view = spark.read.schema(frame.schema).parquet(f"{as_path(files.folder)}/batch=*")
-        view.createOrReplaceTempView(name)
+        read_exactly(spark, frame.schema, files.folder).createOrReplaceTempView(name)
 
     def in_store(frame: DataFrame, batch: int) -> None:
         """A list of its files makes a batch visible, so a batch that comes again is there once."""

@@ -1,23 +1,27 @@
 """The driver's part of `to_df`: it waits for a reader, and runs the engine's query while one reads.
 
-Protocol, over a socket in a folder of this user's: the reader says whether the query shall end with
-the data that are there now. The driver says at last how the query ended: `error`, None: it has read
-all. Who is gone closes the connection.
+Protocol, over a socket in a folder of this user's: the reader says which frame it reads, and
+whether the query shall end with the data that are there now. The driver says at last how the query
+ended: `error`, None: it has read all. Who is gone closes the connection.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
+import itertools
 import json
+import os
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Listener
-from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import Lock, Thread
 
 import pyarrow as pa
-from pyspark import InheritableThread
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.spark.query.join_query import JoinQuery
@@ -25,46 +29,84 @@ from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.spark.sources.results_source import RESULTS, ResultsSource
 
-#: How often the driver looks whether the reader is gone.
+#: How often the driver looks whether the reader is gone, and again for readers after an error.
 _LOOK_S = 0.1
+#: So many readers may wait to be let in.
+_BACKLOG = 16
 #: Starts the engine's query; the argument: whether it ends with the data that are there now.
 Start = Callable[[bool], JoinQuery]
+#: Serves one reader of a frame; the second argument: whether the query ends, as above.
+Serve = Callable[[Connection, bool], None]
 
 
 def results_frame(spark: SparkSession, schema: pa.Schema, folder: str, start: Start) -> DataFrame:
     """A streaming DataFrame of the results that a query shows in `folder`; `start` starts it."""
     session.register(spark, ResultsSource)
-    door = str(Path(tempfile.mkdtemp(prefix="joinengine-")) / "door")
-    listener, taken = Listener(door, "AF_UNIX"), Lock()
-
-    def wait() -> None:
-        while True:
-            with suppress(EOFError):
-                line = listener.accept()
-                InheritableThread(target=_serve, args=(line, start, taken), daemon=True).start()
-
-    InheritableThread(target=wait, name="joinengine-results", daemon=True).start()
+    door = _door()
+    taken = Lock()
+    number = door.add(inheritable_thread_target(spark)(partial(_serve, start, taken)))
     reader = spark.readStream.format(RESULTS).schema(types.spark_schema(schema))
-    reader = reader.option("folder", folder).option("door", door)
+    reader = reader.option("folder", folder).option("door", door.path).option("frame", number)
     frame: DataFrame = reader.option("partitions", session.parallelism(spark)).load()
     return frame
 
 
-def _serve(line: Connection, start: Start, taken: Any) -> None:
+class _Door:
+    """Where the readers of all frames of this process come in, as long as it runs.
+
+    It cannot close with a frame: Spark goes on with a DataFrame that Python has let go.
+    """
+
+    def __init__(self) -> None:
+        self.path = f"{tempfile.mkdtemp(prefix='joinengine-')}/door"
+        self._listener = Listener(self.path, "AF_UNIX", backlog=_BACKLOG)
+        self._frames, self._numbers = dict[int, Serve](), itertools.count()
+        atexit.register(self._close)
+        Thread(target=self._wait, name="joinengine-results", daemon=True).start()
+
+    def add(self, serve: Serve) -> int:
+        """The number by which a reader asks for a frame; `serve` serves it."""
+        number = next(self._numbers)
+        self._frames[number] = serve
+        return number
+
+    def _wait(self) -> None:
+        while True:
+            try:
+                line = self._listener.accept()
+                Thread(target=self._welcome, args=(line,), daemon=True).start()
+            except (OSError, EOFError, RuntimeError):  # too many files are open, or threads run
+                time.sleep(_LOOK_S)
+
+    def _close(self) -> None:
+        with suppress(OSError):
+            self._listener.close()
+            os.rmdir(os.path.dirname(self.path))
+
+    def _welcome(self, line: Connection) -> None:
+        with line, suppress(OSError, EOFError):
+            asked = json.loads(line.recv_bytes())
+            self._frames[asked["frame"]](line, asked["ends"])
+
+
+@functools.cache
+def _door() -> _Door:
+    return _Door()
+
+
+def _serve(start: Start, taken: Lock, line: Connection, ends: bool) -> None:
     """Run the query for one reader."""
-    with line, suppress(OSError, EOFError):
-        if not taken.acquire(blocking=False):
-            _tell(
-                line,
-                "to_df: another query reads this DataFrame already; call to_df once for each "
-                "query, with a checkpointLocation of its own",
-            )
-            return
-        try:
-            ends = json.loads(line.recv_bytes())["ends"]
-            _run(line, start, ends)
-        finally:
-            taken.release()
+    if not taken.acquire(blocking=False):
+        _tell(
+            line,
+            "to_df: another query reads this DataFrame already; call to_df once for each query, "
+            "with a checkpointLocation of its own",
+        )
+        return
+    try:
+        _run(line, start, ends)
+    finally:
+        taken.release()
 
 
 def _run(line: Connection, start: Start, ends: bool) -> None:

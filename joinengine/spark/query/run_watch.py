@@ -229,8 +229,8 @@ class Watch:
 
     def _tell(self, record: BatchRecord) -> None:
         before = self.records[-2] if len(self.records) > 1 else None
-        for listener in self._listeners:
+        for listener in list(self._listeners):  # one may add another
             try:
                 listener(self._progress(record, before))
-            except Exception:  # the query does not depend on those who watch it
+            except (Exception, SystemExit):  # the query does not depend on those who watch it
                 _log.exception("joinengine: a listener failed at batch %s", record.batch)

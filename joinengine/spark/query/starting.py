@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from joinengine.driver.account import account_of, claim
+from joinengine.driver.account import Claim, account_of, claim
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.loop import LOCAL_REST_S, REMOTE_REST_S, Loop, Trigger
 from joinengine.driver.recovery.demands import standing_by
@@ -22,7 +22,7 @@ from joinengine.reporting.server import PageServer
 from joinengine.results import outputs
 from joinengine.results.delivery import Delivery
 from joinengine.results.outputs import Wanted
-from joinengine.results.sinks import SideOutput, Sink, SinkFactory
+from joinengine.results.sinks import STAGING, SideOutput, Sink, SinkFactory
 from joinengine.sources.feeds import Feed
 from joinengine.spark.jobs.failures import in_own_words
 from joinengine.spark.jobs.file_jobs import FileJobs
@@ -50,7 +50,7 @@ from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.spark.sources.streams import Streams
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.buckets import is_url
-from joinengine.world.local import PRIVATE, make_folder
+from joinengine.world.local import PRIVATE, make_folder, remove_left_drafts
 from joinengine.world.storage import Storage
 from joinengine.world.store_probe import check_exclusive
 from joinengine.world.world import MACHINE
@@ -106,13 +106,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         stop_on(checkpoint.location)
         last = heartbeat.check_alone(checkpoint, request.takeover)
         # Nothing is written before here: a start that is refused has changed nothing.
-        for what, folder in places.items():
-            if "://" not in folder and not Path(folder).exists():
-                ours = what in ("checkpointLocation", "stateLocation")
-                make_folder(folder, (request.mode or PRIVATE) if ours else None)
-        owner.take(checkpoint)
-        if output is not None:
-            outputs.take(checkpoint, output[0], owner.query, output[1])
+        _take(request, checkpoint, places, owner, output)
         generation = heartbeat.claim_after(checkpoint, last, request.takeover)
         with heartbeat.beating(checkpoint, generation) as beat:
             runner.recover(generation)
@@ -129,6 +123,28 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
                 beat,
             )
             return _begun(request, checkpoint, runner, server, running)
+
+
+def _take(
+    request: Request,
+    checkpoint: Checkpoint,
+    places: Mapping[str, str],
+    owner: Claim,
+    output: tuple[Storage, Wanted] | None,
+) -> None:
+    """Make the places, and make them the query's; what killed drivers have left there goes."""
+    for what, folder in places.items():
+        if "://" not in folder and not Path(folder).exists():
+            ours = what in ("checkpointLocation", "stateLocation")
+            make_folder(folder, (request.mode or PRIVATE) if ours else None)
+    owner.take(checkpoint)
+    ours_now = [checkpoint.storage]
+    if output is not None:
+        outputs.take(checkpoint, output[0], owner.query, output[1])
+        ours_now.append(output[0].at(STAGING))
+    for storage in ours_now:
+        if not is_url(storage.folder):
+            remove_left_drafts(storage.folder)
 
 
 def _frames(
@@ -191,8 +207,12 @@ def _begun(
     query = JoinQuery(running, runner, watch, ends=ends, showing=showing)
     note(checkpoint.location, query)
     running.start()
-    if server is not None:
-        announce(query.live())
+    try:
+        if server is not None:
+            announce(query.live())
+    except BaseException:
+        running.stop()
+        raise
     return query
 
 

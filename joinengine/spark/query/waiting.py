@@ -66,8 +66,14 @@ def wait(
             draw(None)
     words = _LAST_WORDS if last_words is None else last_words
     if words:
-        print(words, file=sys.stderr)
+        say(words)
     raise KeyboardInterrupt if _is_interactive() else Interrupted
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Print for somebody at a terminal, which may be gone by now: the query runs all the same."""
+    with suppress(OSError, ValueError):
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 def wait_for_key(text: str) -> bool:
@@ -82,7 +88,7 @@ def wait_for_key(text: str) -> bool:
     if _SINGLE_KEYS and _is_in_background(terminal):
         return False  # to read would stop the process
     with suppress(KeyboardInterrupt), _single_keys(terminal):
-        print(text, file=sys.stderr, flush=True)
+        say(text)
         os.read(terminal, 1)
     return True
 
@@ -155,14 +161,13 @@ def _line_on_terminal(tell: Callable[[], str]) -> Iterator[Callable[[str | None]
             return
         next_s, drawn = time.monotonic() + _DRAW_S, True
         width = shutil.get_terminal_size().columns - 1
-        print(f"\r{(tell() if text is None else text)[:width]}\x1b[K", end="", file=sys.stderr)
-        sys.stderr.flush()
+        say(f"\r{(tell() if text is None else text)[:width]}\x1b[K", end="")
 
     try:
         yield draw
     finally:
         if drawn:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            say("\r\x1b[K", end="")
 
 
 def _is_interactive() -> bool:

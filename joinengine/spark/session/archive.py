@@ -42,7 +42,15 @@ def archives() -> list[Path]:
     """The archives of this Java and Spark that are whole."""
     key = archive_key()
     paths = sorted(archive_folder().glob(f"{key}-*.jsa")) if key is not None else []
-    return [path for path in paths if path.stem == f"{key}-{path.stat().st_size}"]
+    return [path for path in paths if path.stem == f"{key}-{_size(path)}"]
+
+
+def _size(path: Path) -> int | None:
+    """None: it is gone, as another process has replaced it."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def use_options() -> str:

@@ -6,13 +6,13 @@ the names of files, and open them as all tasks of the engine do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from joinengine.results.staging import Cutting, rows_of, staged_files
 from joinengine.sources.readings import conform
@@ -24,8 +24,8 @@ from joinengine.world.world import MACHINE
 #: A staged file as a row.
 _STORED = "name string, size_bytes long, crc32 long"
 _ROWS = 1 << 16
-#: What Spark takes for a part of a pattern in a path.
-_GLOB = re.compile(r"[\\\[\]{}*?]")
+#: Spark's option whether paths are patterns. Among several they are, unless it looks recursively.
+_PATTERNS = "__globPaths__"
 
 
 def frame_of(
@@ -36,16 +36,20 @@ def frame_of(
     if not files:
         return spark.createDataFrame([], columns)
     if not is_url(storage.folder):
-        paths = [as_path(f"{storage.folder}/{file.name}") for file in files]
-        return spark.read.schema(columns).parquet(*paths)
+        return read_exactly(spark, columns, *(f"{storage.folder}/{file.name}" for file in files))
     rows = [(file.name, file.size_bytes, file.crc32) for file in files]
     named = spark.createDataFrame(rows, _STORED).repartition(len(rows))
     return named.mapInArrow(_Opened(storage.folder, schema), columns)
 
 
-def as_path(path: str) -> str:
-    """A path in the form in which Spark takes it for what it is, and not for a pattern."""
-    return _GLOB.sub(r"\\\g<0>", path)
+def read_exactly(spark: SparkSession, columns: StructType, *paths: str) -> DataFrame:
+    """The rows of Parquet files at `paths`, and below those that are folders.
+
+    No path is a pattern, whatever its characters: escapes would not do for one with a colon.
+    """
+    reader = spark.read.schema(columns).option("recursiveFileLookup", True)
+    frame: DataFrame = reader.option(_PATTERNS, False).parquet(*paths)
+    return frame
 
 
 def frame_in_store(spark: SparkSession, place: str, schema: pa.Schema) -> DataFrame:

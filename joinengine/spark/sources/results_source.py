@@ -44,8 +44,8 @@ _ROWS = 1 << 16
 class ResultsSource(DataSource):
     """The data source of `to_df`, as Spark sees it.
 
-    Options: `folder` of the results; `door`: where the driver waits for the reader; `partitions`:
-    how many tasks read a batch.
+    Options: `folder` of the results; `door`: where the driver waits for readers; `frame`: the
+    number of the DataFrame there; `partitions`: how many tasks read a batch.
     """
 
     @classmethod
@@ -69,7 +69,7 @@ class _Part(InputPartition):
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._folder, self._door = options["folder"], options["door"]
-        self._partitions = int(options["partitions"])
+        self._frame, self._partitions = int(options["frame"]), int(options["partitions"])
         self._schema = schema
         self._line: Connection | None = None
         self._end = NOTHING
@@ -135,7 +135,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._line is None:
             self._line = _connected(self._door)
-            self._line.send_bytes(json.dumps({"ends": ends}).encode())
+            self._line.send_bytes(json.dumps({"frame": self._frame, "ends": ends}).encode())
         if wait or self._line.poll():
             message: dict[str, Any] = json.loads(self._line.recv_bytes())
             if message["error"] is not None:
