@@ -36,11 +36,19 @@ def check_count(value: Any, what: str) -> int:
 
 
 def check_number(value: Any, what: str) -> float:
-    """`value` if it is a number; True and NaN are none. Raises InvalidRequest for others."""
+    """`value` if it is a number; True is none. Raises InvalidRequest for others."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or (not isinstance(value, int) and math.isnan(value)):
+    if not is_number:
         raise InvalidRequest(f"{what}: {kind_of(value)} is not a number; write for example 0.5")
     return value if isinstance(value, int | float) else float(value)
+
+
+def check_timeout(value: Any, what: str) -> float:
+    """`value` if it is a number that time can pass. Raises InvalidRequest for others."""
+    seconds = check_number(value, what)
+    if math.isnan(seconds):
+        raise InvalidRequest(f"{what}: NaN is no length of time; give seconds, or None")
+    return seconds
 
 
 def check_truth(value: Any, what: str) -> bool:

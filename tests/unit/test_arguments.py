@@ -30,7 +30,7 @@ from joinengine import (
 from joinengine.lab.commands.own_joins import OWN
 from joinengine.lab.commands.own_joins import condition_of as of_command_line
 from joinengine.layouts import LAYOUTS, Mnrt
-from joinengine.model.arguments import check_number
+from joinengine.model.arguments import check_timeout
 from joinengine.model.columns import require_column
 from joinengine.model.conditions import Equi, Floats
 from joinengine.sources.readings import Reading
@@ -324,6 +324,6 @@ def test_an_expression_is_no_column_and_the_error_says_what_to_do():
 @pytest.mark.parametrize("value", [float("nan"), np.float32("nan"), True, "1", None])
 def test_what_is_no_number_is_no_time_limit(value):
     """A limit that is NaN never passes."""
-    with pytest.raises(InvalidRequest, match=r"timeout: .* is not a number; write for example 0.5"):
-        check_number(value, "timeout")
-    assert check_number(np.float32(0.5), "timeout") == 0.5
+    with pytest.raises(InvalidRequest, match=r"timeout: (.* is not a number|NaN is no length)"):
+        check_timeout(value, "timeout")
+    assert check_timeout(np.float32(0.5), "timeout") == 0.5

@@ -16,7 +16,7 @@ from joinengine.world.memory import MemoryWorld
 def test_the_checksum_is_of_all_results_however_they_come(most_bytes):
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     pieces = [[pa.array([1, 2]), pa.array(["a", None])], [pa.array([3]), pa.array(["ccc"])]] * 2
-    given = {"checksum": multiset_checksum, "most_bytes": most_bytes}
+    given = {"checksum": multiset_checksum, "most_bytes": most_bytes, "fsync": False}
     results = Results(Discard(), ResultColumns(schema), None, MemoryWorld(), **given)
     for piece in pieces:
         results.add(piece)

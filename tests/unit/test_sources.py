@@ -207,15 +207,18 @@ def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch, capl
         def now_s(self):
             return half.stat().st_ctime + sum(slept)
 
+        timer_s = now_s
+
         def sleep(self, seconds):
             slept.append(seconds)
             if len(slept) == 3:
                 put(folder, "half.parquet", id=[3], name=["c"])
 
-    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", World())
+    world = World()
+    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", world)
     found = feed(folder, settle_s=30.0)
     with caplog.at_level(logging.WARNING, "joinengine"):
-        found.discover(wait=True)
+        found.discover(wait=world.sleep)
     assert (found.end(), len(slept)) == (2, 3)
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.endswith(f"file {half} is not complete yet; waiting up to 30 s for it")
@@ -230,12 +233,15 @@ def test_a_look_that_waits_ends_when_the_file_is_bad(folder, monkeypatch):
         def now_s(self):
             return half.stat().st_ctime + sum(slept)
 
+        timer_s = now_s
+
         def sleep(self, seconds):
             slept.append(seconds)
 
-    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", World())
+    world = World()
+    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", world)
     found = feed(folder, settle_s=2.0, on_bad_file=OnBadFile.SKIP)
-    found.discover(wait=True)
+    found.discover(wait=world.sleep)
     assert found.end() == 2
     assert sum(slept) == pytest.approx(2.0)
 

@@ -15,7 +15,7 @@ from threading import Lock
 
 from pyspark.sql import SparkSession
 
-from joinengine.model.arguments import check_number
+from joinengine.model.arguments import check_timeout
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.spark.query.waiting import wait
@@ -43,7 +43,7 @@ def awaitAnyTermination(timeout: float | None = None) -> bool | None:
     """
     queries = active()
     if timeout is not None:
-        check_number(timeout, "awaitAnyTermination: timeout")
+        check_timeout(timeout, "awaitAnyTermination: timeout")
 
     def ended(seconds: float) -> bool:
         end_s = time.monotonic() + seconds

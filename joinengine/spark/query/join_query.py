@@ -15,7 +15,7 @@ from joinengine.driver.records import BatchRecord
 from joinengine.driver.recovery.demands import wish_recovered
 from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.arguments import check_count, check_number
+from joinengine.model.arguments import check_count, check_timeout
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.reporting.page import page
 from joinengine.reporting.server import PageServer
@@ -125,7 +125,7 @@ class JoinQuery:
         with the checkpoint. After `live(wait=True)`, it then waits for a key on a terminal.
         """
         if timeout is not None:
-            check_number(timeout, "awaitTermination: timeout")
+            check_timeout(timeout, "awaitTermination: timeout")
         try:
             ended = wait(self._running.wait, self.stop, timeout, self._watch.line, self._last_words)
             if ended:
