@@ -98,7 +98,7 @@ def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
     styles = _styles_of(report["planner"] for report in reports)
     for report in reports:
         style = styles[report["planner"]] | {"label": report["planner"]}
-        if "intervals" in report:
+        if "messages" not in report:
             planned.plot([row["imbalance_after"] for row in report["intervals"]], **style)
         else:
             times = np.array(report["time"])

@@ -201,7 +201,7 @@ def simulate(
         work_s,
         settings["operator"],
         settings["reasons"],
-        settings["other"],
+        settings["other"] or Other.SAME,
     )
     reports, stopped = simulate_each(named, stream, sizes, settings)
     content = {"settings": settings, "runs": reports, "stopped": stopped, "made_by": made_by()}
@@ -269,7 +269,13 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
         settings["intervals"] = 50 if own is None else own.length
     if settings["messages"] is None:
         settings["messages"] = 1_000_000 if own is None else 200_000
-    if settings["other"] is None:
+    if settings["operator"] == Served.AGGREGATE:
+        if settings["other"] is not None:
+            raise InvalidRequest(
+                f"other: {settings['other']} applies to a join, and --operator aggregate has one "
+                f"stream; leave out one of the two"
+            )
+    elif settings["other"] is None:
         settings["other"] = Other.SAME if own is None else Other.EVEN
     for name in ("instances", "intervals", "window", "messages"):
         if settings[name] < 1:

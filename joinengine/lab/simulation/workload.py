@@ -47,8 +47,8 @@ class KeyStream(Protocol):
         """Key hashes (K,), ascending, and their tuples (K,), interval by interval."""
 
     @abstractmethod
-    def messages(self, n: int) -> Ints:
-        """(n,) the key of each message, as a number; fewer if the stream has fewer messages."""
+    def total(self, intervals: int) -> float:
+        """The tuples of the first `intervals`."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Workload(KeyStream):
         _, counts = np.unique(self.messages(self.rows), return_counts=True)
         return np.sort(counts)[::-1].astype(float)
 
-    @override
     def messages(self, n: int) -> Ints:
+        """(n,) the rank of the key of each message, all drawn apart; ranks keep their weights."""
         rng = self.rng()
         if self.shape is not Shape.ZIPF:
             mu, sigma = LOGNORMAL[self.shape]
@@ -125,6 +125,10 @@ class Workload(KeyStream):
             places = rng.random(min(step, n - first)) * cumulated[-1]
             drawn.append(np.searchsorted(cumulated, places))
         return np.concatenate([np.empty(0, np.int64), *drawn])
+
+    @override
+    def total(self, intervals: int) -> float:
+        return float(self.rows * intervals)
 
     @override
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
@@ -183,6 +187,17 @@ def fluctuate(
         f"fluctuation: expected at most {most * instances / loads.sum():.2f} for these keys on "
         f"{instances} instances, found {f}"
     )
+
+
+def drawn(hashes: Words, counts: Floats, n: int, rng: np.random.Generator) -> Ints:
+    """(n,) the key of each of n tuples, in any order: a key has its part of them, to a tuple.
+
+    If `counts` (K,) are whole and sum to n, these are all tuples.
+    """
+    ends = np.cumsum(counts)
+    places = (np.arange(n) + rng.random()) * (ends[-1] / max(n, 1))
+    at = np.minimum(np.searchsorted(ends, places, side="right"), len(hashes) - 1)
+    return rng.permutation(hashes[at].astype(np.int64))
 
 
 def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
