@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, namedtuple
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +82,16 @@ def test_what_is_done_is_not_run_again(tmp_path, ran):
     ran.layouts.clear()
     assert run_all(None, CELLS, path, Plan(2, 0), QUIET) == found
     assert ran.layouts == []
+
+
+def test_cells_of_other_options_are_run_for_themselves(tmp_path, ran):
+    """Figures of 8 instances were told of 16, since both cells had one name."""
+    path = tmp_path / "runs"
+    eight = cell("hash")
+    sixteen = replace(eight, options=replace(eight.options, instances=16))
+    run_all(None, [eight], path, Plan(1, 0), QUIET)
+    run_all(None, [sixteen], path, Plan(1, 0), QUIET)
+    assert ran.layouts == ["hash", "hash"]
 
 
 def test_a_failure_is_run_again_and_a_refusal_is_not(tmp_path, ran):
