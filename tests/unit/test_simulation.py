@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -274,10 +275,14 @@ def test_streams_of_ones_own_are_checked(tmp_path):
         ),
         (["--stream", str(tmp_path / "empty.json")], "empty.json has no columns; give one with"),
         (["--json", "/proc/none/a.json"], "--json: /proc/none cannot be created"),
+        (["--json", str(tmp_path / "a.png")], "--figure: .*a.png is the file of --json, too"),
+        (["--figure", "a.abc"], "--figure: expected a file with one of the suffixes .*, found"),
+        (["--nodes", "1", "--tail", "inf"], "tail: expected a factor of 1 or more, .* found inf"),
+        (["--zipf", "inf"], "zipf: expected"),
     ]:
         done = CliRunner().invoke(cli, ["simulate", "mixed", *arguments])
-        assert isinstance(done.exception, InvalidRequest)
-        assert message in str(done.exception)
+        assert isinstance(done.exception, InvalidRequest), done.output
+        assert re.search(message, str(done.exception))
 
 
 def test_reports_in_two_stages_are_short_where_loads_are_level():
@@ -364,6 +369,13 @@ def test_a_join_probes_what_any_source_stores():
 def test_an_unknown_word_is_refused(make, what):
     with pytest.raises(InvalidRequest, match=f"{what}: 'sort' is unknown; choose one of"):
         make()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_is_of_32_bits(seed):
+    done = CliRunner().invoke(cli, ["simulate", "pkg", "mnrt", "--seed", str(seed)])
+    assert done.exit_code == 2
+    assert f"{seed} is not in the range 0<=x<=4294967295" in done.output
 
 
 def test_unknown_planners_are_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from joinengine.lab.queries.level_files import read_file
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.tpch.arrival import TableOrder
 from joinengine.lab.tpch.generate import Say, silent
+from joinengine.lab.tpch.skew import check_zipf
 from joinengine.lab.tpch.stream import SPAN_US, RecordedStream, StreamSpec
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.layouts.auto import Unasked
@@ -88,6 +90,11 @@ class Options:
             self.asked(name)
         object.__setattr__(self, "layout", as_recovered(self.layout, self.asked("recovery")))
         self.layout.check(equi("key", "key"), self.instances)
+        for name, number in (("scale", self.scale), ("rate", self.rate)):
+            if number is not None and not 0 < number < math.inf:
+                raise InvalidRequest(f"{name}: expected a number above 0, found {number}")
+        if self.zipf is not None:
+            check_zipf(self.zipf)
         counts = {"aggregators": self.aggregators, "merge-every": self.merge_every, **self.own}
         for name, number in counts.items():
             if number is not None and number < _LEAST[name]:
@@ -345,6 +352,6 @@ def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _count(option: str, text: str) -> int:
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise InvalidRequest(f"{option}: expected a whole number, found {text!r}")
     return int(text)

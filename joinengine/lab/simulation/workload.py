@@ -10,6 +10,7 @@ that all planners see the same stream; an f that cannot be reached is refused.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,10 +75,10 @@ class Workload(KeyStream):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name}: expected at least 1, found {getattr(self, name)}")
         for name in ("zipf", "fluctuation"):
-            if not getattr(self, name) >= 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidRequest(f"{name}: expected 0 or more, found {getattr(self, name)}")
         for exponent, intervals in self.phases:
-            if not (exponent >= 0 and intervals >= 1):
+            if not (0 <= exponent < math.inf and intervals >= 1):
                 raise InvalidRequest(
                     f"zipf: expected an exponent of 0 or more and at least 1 interval, found "
                     f"{exponent:g}:{intervals}"
@@ -208,5 +209,5 @@ def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
     """
     if not by_key:
         return np.arange(n) % sources
-    second = Workload(zipf=1.0, seed=seed + 1).messages(n).astype(np.uint64)
+    second = Workload(zipf=1.0, seed=(seed + 1) % 2**32).messages(n).astype(np.uint64)
     return (mix(second + np.uint64(17)) % np.uint64(sources)).astype(np.int64)
