@@ -354,6 +354,8 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
         (["run", "topk", "--rate", "0"], "rate: expected a number above 0, found 0.0"),
         (["run", "nexmark-q3", "--rate", "inf"], "rate: expected a number above 0, found inf"),
         (["run", "eq5", "--zipf", "inf"], "zipf: expected an exponent of 0 or more, found inf"),
+        (["run", "eq5", "--text", "foo"], "text: eq5 has none, found foo; leave it out"),
+        (["explain", "eq5", "--merge-every", "2"], "merge-every: eq5 has none, found 2"),
         (["run", "eq5", "--resize", "2:²"], "resize: expected a whole number, found '²'"),
         (["run", "eq5", "--fail", "5"], "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2"),
         (["run", "nexmark-q8", "--window", "0 s"], "window: the windows of nexmark-q8 must be"),

@@ -8,9 +8,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner
 from rich.console import Console
 
+from benchmarks.auto import __main__ as auto
 from benchmarks.keeping import append, lines
 from benchmarks.layouts import __main__ as layouts
 from benchmarks.layouts import cells, running
@@ -210,3 +212,8 @@ def test_the_scale_follows_from_the_room_on_the_disk(tmp_path, monkeypatch):
         assert cells.scale_for(tmp_path / "not there yet", said.append) == scale
     assert said[0] == "5 GB are free, so the scale is 0.5 instead of 1"
     assert len(said) == 2
+
+
+def test_batches_that_no_cell_of_auto_has_are_refused():
+    with pytest.raises(UsageError, match=r"--rows: expected one of .*, found 5"):
+        auto.main(["--rows", "5"], standalone_mode=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from joinengine.lab.cli import cli
 from joinengine.lab.simulation import planner_runs
 from joinengine.lab.simulation.advice import verdict
 from joinengine.lab.simulation.key_files import StreamFile
@@ -92,6 +95,29 @@ def test_the_even_side_has_keys_that_exist(shape, monkeypatch):
     assert set(even.tolist()) <= set(stream.tolist())
     counts = Counter(even.tolist()).values()
     assert max(counts) - min(counts) <= 1
+
+
+def test_a_setting_that_no_layout_has_is_refused():
+    with pytest.raises(
+        InvalidRequest, match=r"imbalance: 0\.2 applies to none of hash, pkg; leave"
+    ):
+        simulate("hash", "pkg", "--imbalance", 0.2)
+    with pytest.raises(InvalidRequest, match=r"beta: 1\.0 applies to none of hash; "):
+        simulate("hash", "--nodes", 1, "--beta", 1)
+    simulate("hash", "mnrt", "--imbalance", 0.2, "--keys", 100, "--intervals", 2)
+
+
+def test_ctrl_c_leaves_what_has_ended(tmp_path, monkeypatch):
+    def played(name, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planner_runs, "_choose", played)
+    asked = ["simulate", "mnrt", "pkg", "hash", "--keys", "100", "--intervals", "2"]
+    done = CliRunner().invoke(cli, [*asked, "--json", str(tmp_path / "r.json")])
+    assert done.exit_code == 130
+    assert "stopped on Ctrl-C after 1 of 3 layouts" in done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [run["planner"] for run in report["runs"]] == ["mnrt"]
 
 
 def test_the_first_column_is_text_too(tmp_path):

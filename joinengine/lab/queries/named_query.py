@@ -36,6 +36,8 @@ ZIPF = 0.8
 #: Options of the queries that learn, and their defaults: bins of a histogram, classes, levels of a
 #: tree.
 OWN = {"bins": 64, "classes": 2, "depth": 3}
+#: The options of a query whose partial results are merged.
+MERGING = ("aggregators", "merge-every")
 _LEAST = {"aggregators": 1, "merge-every": 1, "bins": 2, "classes": 2, "depth": 1}
 
 
@@ -255,7 +257,7 @@ class Query(Protocol):
     layout: str | None = None
     #: whether it concludes from its results, which are then kept until it has
     concludes: bool = False
-    #: the options of OWN that it takes
+    #: the options of OWN that it takes, and of `text`, `aggregators` and `merge-every`
     own: tuple[str, ...] = ()
 
     @property
@@ -287,8 +289,9 @@ def skew_of(query: Query, options: Options) -> float | None:
 
 def check(query: Query, options: Options) -> None:
     """Raise InvalidRequest if `query` cannot be run with these options."""
-    for name, value in options.own.items():
-        if name not in query.own:
+    given = {"text": options.text, "aggregators": options.aggregators, **options.own}
+    for name, value in (given | {"merge-every": options.merge_every}).items():
+        if value is not None and name not in query.own:
             raise InvalidRequest(f"{name}: {query.name} has none, found {value}; leave it out")
     query.stream(options)
     if query.aggregates and options.cluster is not None:

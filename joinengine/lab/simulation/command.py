@@ -6,6 +6,8 @@ which keys are hot, and which layout to take.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +197,7 @@ def simulate(
     own = stream if isinstance(stream, StreamFile) else None
     alone = settings["instances"] == 1
     named = [(name, _planner(name, settings)) for name in _names(planners, own, alone=alone)]
+    _check_taken(settings, named)
     _settle(settings, own)
     work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
     if work_s < 0:
@@ -210,7 +213,7 @@ def simulate(
         settings["reasons"],
         settings["other"] or Other.SAME,
     )
-    reports, stopped = simulate_each(named, stream, sizes, settings)
+    reports, stopped, is_cut = simulate_each(named, stream, sizes, settings)
     content = {"settings": settings, "runs": reports, "stopped": stopped, "made_by": made_by()}
     if own is not None:
         content |= tell_stream(own, reports, stopped, sizes, _print)
@@ -227,6 +230,8 @@ def simulate(
 
         draw_simulation(reports, picture)
         _print(f"picture: {picture}")
+    if is_cut:
+        sys.exit(console.INTERRUPTED)
 
 
 def _simulate_nodes(
@@ -243,6 +248,7 @@ def _simulate_nodes(
                 f"{name!r}"
             )
         choices.append(choice)
+    _check_taken(settings, [(choice.label, choice) for choice in choices])
     machines = nodes.machines_of(settings)
     workload = workload_of(settings | {"rows": 1})
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -271,6 +277,19 @@ def _names(planners: tuple[str, ...], own: StreamFile | None, *, alone: bool) ->
             f"give one or more PLANNERs, of {', '.join(_simulated())}; or give --stream FOLDER"
         )
     return planners
+
+
+def _check_taken(
+    settings: dict[str, Any], named: Sequence[tuple[str, Planned | Hash | None]]
+) -> None:
+    """Raise InvalidRequest for a setting that none of the layouts has."""
+    for key in SETTINGS:
+        if settings[key] is not None and not any(hasattr(planner, key) for _, planner in named):
+            raise InvalidRequest(
+                f"{key.replace('_', '-')}: {settings[key]} applies to none of "
+                f"{', '.join(name for name, _ in named)}; leave it out, or name a layout that has "
+                f"this setting"
+            )
 
 
 def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:

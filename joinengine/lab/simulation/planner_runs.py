@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -72,15 +72,26 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+class Simulated(NamedTuple):
+    """The reports of planners; the names of those that used up their budget.
+
+    `is_cut`: Ctrl-C has come before all were over.
+    """
+
+    reports: list[dict[str, Any]]
+    stopped: list[str]
+    is_cut: bool
+
+
 def simulate_each(
     named: Sequence[tuple[str, Planned | Hash | None]],
     stream: KeyStream,
     sizes: Sizes,
     settings: dict[str, Any],
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The reports of all planners, and the names of those that used up their budget.
+) -> Simulated:
+    """Simulate all planners; each says its result as it ends, on standard error.
 
-    Each says its result as it ends, on standard error.
+    After Ctrl-C, the result has those that have ended. Raises KeyboardInterrupt if none has.
     """
     budget_s = microseconds(settings["budget"], "budget") / 1e6
     if budget_s <= 0:
@@ -108,6 +119,11 @@ def simulate_each(
                         report = _choose(name, stream, settings, sizes.work_s)
                     else:
                         report = replay(planner, stream, sizes)
+            except KeyboardInterrupt:
+                if not reports:
+                    raise
+                say(f"stopped on Ctrl-C after {len(reports)} of {len(named)} layouts")
+                return Simulated(reports, stopped, is_cut=True)
             except OutOfTime:
                 if name == "hash" and settings["stream"] is not None:
                     raise InvalidRequest(
@@ -124,7 +140,7 @@ def simulate_each(
                     f"row ({time.monotonic() - began:.1f} s)"
                 )
             progress.advance(task)
-    return reports, stopped
+    return Simulated(reports, stopped, is_cut=False)
 
 
 def _choose(
