@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from joinengine.lab.cli import cli
-from joinengine.lab.simulation import planner_runs
+from joinengine.lab.simulation import planner_runs, planning
 from joinengine.lab.simulation.advice import verdict
 from joinengine.lab.simulation.key_files import StreamFile
 from joinengine.lab.simulation.planner_runs import _choose
@@ -22,13 +24,16 @@ from joinengine.model.errors import InvalidRequest
 from tests.unit.own_streams import simulate, table, write
 
 
-def test_an_aggregate_has_one_stream(tmp_path):
+def test_an_aggregate_has_one_stream(tmp_path, monkeypatch):
     """Planners were charged for the other side of a join, and for its probes."""
     sizes = Sizes(8, 4, 2, other=Other.EVEN, operator=Served.AGGREGATE)
     report = verdict(replay(Mnrt(), Workload(keys=500, zipf=1.5), sizes))
     assert report.deliveries == pytest.approx(1)
     hot = verdict(replay(Hash(), Workload(keys=1, rows=1000), sizes))
     assert hot.busiest == pytest.approx(8), "an even other side would be level"
+    monkeypatch.setattr(planning, "probe_copies", lambda *_: np.full(8, 1e6))
+    probed = [replay(Hash(), Workload(), replace(sizes, operator=served)) for served in Served]
+    assert [verdict(one).deliveries for one in probed] == pytest.approx([9, 1])
     write(tmp_path / "in", "parquet", table())
     asked = ("mnrt", "--stream", tmp_path / "in", "--key", "user", "--operator", "aggregate")
     assert "other stream" not in simulate(*asked)
