@@ -355,6 +355,8 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
         (["run", "nexmark-q3", "--rate", "inf"], "rate: expected a number above 0, found inf"),
         (["run", "eq5", "--zipf", "inf"], "zipf: expected an exponent of 0 or more, found inf"),
         (["run", "eq5", "--text", "foo"], "text: eq5 has none, found foo; leave it out"),
+        (["load", "eq5", "--servers", "a:1", "--bins", "8"], "bins: eq5 has none, found 8"),
+        (["run", "first-story", "--window", "9s"], "window: first-story compares with the last"),
         (["explain", "eq5", "--merge-every", "2"], "merge-every: eq5 has none, found 2"),
         (["run", "eq5", "--resize", "2:²"], "resize: expected a whole number, found '²'"),
         (["run", "eq5", "--fail", "5"], "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2"),
