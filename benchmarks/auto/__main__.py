@@ -47,11 +47,16 @@ def main(out: Path, repeat: int, rows: int | None) -> None:
     """Run the cells; write the table and the JSON lines."""
     place = folder(out, commit())
     path = place / "cells.jsonl"
-    known = {line["cell"]: line for line in lines(path)}
+    known = {line["cell"]: line for line in lines(path) if line.get("repeat") == repeat}
     cells = [cell for cell in sample() if rows in (None, cell.rows)]
+    if not cells:
+        sizes = ", ".join(str(size) for size in sorted({cell.rows for cell in sample()}))
+        raise click.UsageError(f"--rows: expected one of {sizes}, found {rows}")
+    if repeat < 1:
+        raise click.UsageError(f"--repeat: expected at least 1, found {repeat}")
     for cell in cells:
         if str(cell) not in known:
-            known[str(cell)] = measured(cell, repeat)
+            known[str(cell)] = measured(cell, repeat) | {"repeat": repeat}
             append(path, known[str(cell)])
         console.print(_line(known[str(cell)]))
     outcomes = [known[str(cell)] for cell in cells]

@@ -142,8 +142,8 @@ def _table(lines: list[dict[str, Any]]) -> Table:
 
 def _legend() -> list[str]:
     return [
-        "seconds: by the clock, from the start of the query; Spark gets the first part alone, in "
-        "which least state is held"
+        "seconds: by the clock; Spark's from the start of its second query, joinengine's from its "
+        "first trigger; Spark gets the first part alone, in which least state is held"
     ]
 
 

@@ -6,6 +6,7 @@ from the seed, and a cell runs once before any runs twice.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Sequence
@@ -110,7 +111,9 @@ def _ran(spark: Any, number: int, cell: Cell) -> Line:
 
 
 def _name(number: int, cell: Cell) -> str:
-    return f"{cell}, run {number + 1}"
+    """Cells of other options, such as a number of instances, have other names."""
+    options = hashlib.sha256(repr(cell.options).encode()).hexdigest()[:6]
+    return f"{cell}, options {options}, run {number + 1}"
 
 
 def _time(seconds: float) -> str:

@@ -46,7 +46,13 @@ console = Console(soft_wrap=True, width=120)
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/long"))
-@click.option("--batches", default=2000, show_default=True, help="Batches of the run.")
+@click.option(
+    "--batches",
+    type=click.IntRange(min=FROM + 2 * HEAP_EVERY),  # each figure has samples from FROM on
+    default=2000,
+    show_default=True,
+    help="Batches of the run.",
+)
 @click.option("--layout", default="mnrt", show_default=True)
 def main(out: Path, batches: int, layout: str) -> None:
     """Run, and write table and JSON."""

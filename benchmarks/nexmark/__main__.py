@@ -25,7 +25,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.keeping import ROOT, append, commit, folder
+from benchmarks.keeping import ROOT, append, commit, folder, lines, named
 from benchmarks.long.sampling import descendants, worked_s
 from benchmarks.nexmark.jobs import QUERIES, Job, expected, found_in, job, recorded, write_csv
 from joinengine.lab.comparison.provenance import made_by
@@ -55,20 +55,32 @@ class Spent(NamedTuple):
 @click.option("--quick", is_flag=True, help="A tenth of the size, to see that it runs.")
 @click.option("--only", default="", help=f"Only these: {', '.join(QUERIES)}.")
 def main(out: Path, repeat: int, quick: bool, only: str) -> None:
-    """Run the queries one after another; a line for each run, and a table for each query."""
+    """Run the queries one after another; a line for each run, and a table for each query.
+
+    The files keep the queries that are not run this time as they were.
+    """
+    queries, wrong = named(only, QUERIES), list[str]()
     path = folder(out, commit()) / "nexmark.jsonl"
+    kept = [line for line in lines(path) if line.get("query") not in queries]
     path.unlink(missing_ok=True)
-    append(path, {"made_by": made_by()})
-    text_file, wrong = path.with_suffix(".txt").open("w"), list[str]()
-    for query in [name for name in QUERIES if name in only.split(",") or not only]:
+    for line in (*kept, {"made_by": made_by()}):  # the runs after it
+        append(path, line)
+    for query in queries:
         runs = _measured(query, 0.1 if quick else 1.0, repeat, path)
-        for printed in (console, Console(file=text_file, width=120)):
-            printed.print(_table(query, runs))
-        text_file.flush()
+        console.print(_table(query, runs))
+        _write_tables(path)
         wrong += [f"{run['query']}, {run['system']}" for run in runs if run.get("valid") is False]
     console.print(f"figures: {path}, tables: {path.with_suffix('.txt')}")
     if wrong:
         raise click.ClickException(f"results differ from DuckDB's: {'; '.join(sorted(set(wrong)))}")
+
+
+def _write_tables(path: Path) -> None:
+    """The tables of all queries that the file has, beside it."""
+    with path.with_suffix(".txt").open("w") as file:
+        for query in QUERIES:
+            if runs := [line for line in lines(path) if line.get("query") == query]:
+                Console(file=file, width=120).print(_table(query, runs))
 
 
 def _measured(query: str, size: float, repeat: int, path: Path) -> list[dict[str, Any]]:

@@ -30,12 +30,24 @@ def main(out: Path, names: tuple[str, ...], page: Path | None) -> None:
     wanted = _wanted(figures, names, out)
     failed = _make(out, wanted)
     if page is not None:
-        reports = ((one, running.made(out, one)) for one in figures)
-        pages.write(page, out, [pages.Reported(*one) for one in reports if one[1] is not None])
+        reported = _reported(figures, out)
+        pages.write(page, out, reported)
+        if len(reported) < len(figures):
+            console.print(f"{len(figures) - len(reported)} figures are not made by this code")
         console.print(f"page: {page}")
     if failed:
         console.print(f"papers: not made, for the errors above: {', '.join(failed)}")
         sys.exit(1)
+
+
+def _reported(figures: Mapping[Figure, str], out: Path) -> list[pages.Reported]:
+    """The figures that `out` has by the code as it is: an old report says nothing of it."""
+    return [
+        pages.Reported(figure, report)
+        for figure, module in figures.items()
+        if running.is_made(out, figure, module)
+        and (report := running.made(out, figure)) is not None
+    ]
 
 
 def _wanted(figures: Mapping[Figure, str], names: tuple[str, ...], out: Path) -> dict[Figure, str]:

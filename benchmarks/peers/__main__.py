@@ -19,6 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.keeping import named
 from benchmarks.peers.parts import PARTS, SPLIT, Column, Command, Figures, Part, medians
 from benchmarks.peers.systems import OURS
 from joinengine.lab.comparison.provenance import made_by
@@ -38,7 +39,7 @@ def main(out: Path, repeat: int, only: str, systems: str, quick: bool) -> None:
     The JSON keeps the parts that are not run this time as they were.
     """
     size = 0.1 if quick else 1.0
-    for name in chosen(only):
+    for name in named(only, PARTS):
         part = PARTS[name]
         commands = part.commands(size, console.print)
         some = {label: c for label, c in commands.items() if is_meant(label, systems)}
@@ -52,15 +53,6 @@ def main(out: Path, repeat: int, only: str, systems: str, quick: bool) -> None:
         if any(figure.startswith(SPLIT) for figure in by_label.get(OURS, ())):
             console.print(_split_table(part, by_label[OURS]))
     console.print(f"report: {out / 'peers.json'}")
-
-
-def chosen(only: str) -> list[str]:
-    """The parts that are named, in their order; none named: all. Raises UsageError."""
-    names = [name.strip() for name in only.split(",") if name.strip()]
-    for name in names:
-        if name not in PARTS:
-            raise click.UsageError(f"--only: {name!r} is none of {', '.join(PARTS)}")
-    return [name for name in PARTS if not names or name in names]
 
 
 def is_meant(label: str, systems: str) -> bool:

@@ -47,19 +47,27 @@ class Column(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """How many times as fast as the best of `bases`; `best`: max of rates, min of seconds."""
+    """How many times as fast as the best of `bases`; `best`: max of rates, min of seconds.
+
+    `alike`: all have the same join; if results differ, speeds are not compared.
+    """
 
     header: str
     figure: str
     bases: Sequence[str]
     best: Callable[[Iterable[float]], float] = max
     digits: int = 1
+    alike: bool = True
 
     def text(self, label: str, by_label: Mapping[str, Figures]) -> str:
         """The cell in the row of `label`; empty if no base was run."""
-        values = [by_label[base][self.figure] for base in self.bases if base in by_label]
-        if not values:
+        bases = [by_label[base] for base in self.bases if base in by_label]
+        if not bases:
             return ""
+        results = by_label[label].get("results")
+        if self.alike and any(base.get("results") != results for base in bases):
+            return "other results"
+        values = [base[self.figure] for base in bases]
         base, own = self.best(values), by_label[label][self.figure]
         return f"{own / base if self.best is max else base / own:.{self.digits}f}"
 
@@ -207,7 +215,10 @@ PARTS: Mapping[str, Part] = {
         "plain and 20 times the window, 0.5 M rows a batch",
         _wide,
         _rate,
-        (*RATES[:2], Ratio("of the plain window's rate", "rows_per_s", (OURS,), digits=2)),
+        (
+            *RATES[:2],
+            Ratio("of the plain window's rate", "rows_per_s", (OURS,), digits=2, alike=False),
+        ),
     ),
     "band": Part("band, 0.5 M rows a batch", _band, _rate, RATES),
     "outer": Part("full outer, 0.5 M rows a batch", _outer, _rate, RATES),

@@ -57,8 +57,9 @@ def main(
         rows = [row for row in rows if row["executors"] != number]
         for row in _measured(number, round(work_ms * 1000), zipf, scale, interval_rows):
             console.print(_line(row))
-            rows = sorted([*rows, row], key=lambda row: row["executors"])
-            content = {"settings": settings, "runs": rows, "made_by": made_by()}
+            rows.append(row | {"made_by": made_by()})  # kept rows are of other calls
+            rows.sort(key=lambda row: row["executors"])
+            content = {"settings": settings, "runs": rows}
             path.write_text(json.dumps(content, indent=1))
     console.print(_table(rows))
     draw_workers(rows, out / "workers.png")

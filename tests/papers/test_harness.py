@@ -172,6 +172,16 @@ def test_what_is_made_is_kept_and_a_failure_stops_no_other_figure(invoked, tmp_p
     assert invoked("--figure", "001-4", "--figure", "000-8")[2] == ["000-8", "001-4"]
 
 
+def test_the_page_has_no_figure_of_older_code(invoked, tmp_path):
+    """A figure that cannot be made any more was told with its old report."""
+    invoked("--figure", "000-8")
+    report = tmp_path / "out" / "000-8" / running.REPORT
+    report.write_text(json.dumps(json.loads(report.read_text()) | {"code": "older"}))
+    invoked("--figure", "001-4", "--page", str(tmp_path / "page.md"))
+    text = (tmp_path / "page.md").read_text()
+    assert 'id="figure-001-4"' in text and 'id="figure-000-8"' not in text
+
+
 def test_an_unknown_figure_is_refused_and_the_known_ones_named(invoked):
     code, output, made = invoked("--figure", "000-99")
     assert (code, made) == (2, [])

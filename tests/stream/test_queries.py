@@ -178,10 +178,11 @@ def test_first_story(spark, options, layout):
 @pytest.mark.parametrize(
     ("layout", "relayouts"), [("pkg", ()), ("hash", ((2, choose("pkg"), None),))]
 )
-def test_choices_call_more_texts_new(spark, options, layout, relayouts):
+def test_choices_call_more_texts_new(spark, options, layout, relayouts, tmp_path):
     """An instance that does not know all texts of a key errs; the report says by how much."""
-    places = Places()
     changed = replace(options, layout=choose(layout), events=Events(relayouts))
+    # With files as without them.
+    places = Places(out=tmp_path / "out") if relayouts else Places()
     report = run_rounds(spark, QUERIES["first-story"], changed, places, validate=True)
     assert report["valid"] is None
     assert report["output_rows"] - report["events"] == report["false_alarms"]

@@ -21,9 +21,9 @@ def make(folder, *goals):
 
 
 def test_the_starter_passes_its_test_and_runs(home, tmp_path):
-    folder = tmp_path / "first"
+    folder = tmp_path / "my first"
     done = called(home, no_session, "new", folder)
-    assert f"next: cd {folder} && make test" in done.stdout
+    assert f"next: cd '{folder}' && make test" in done.stdout
     tested = make(folder, "test")
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "Ran 1 test" in tested.stderr and "ResourceWarning" not in tested.stderr

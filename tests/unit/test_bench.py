@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, namedtuple
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner
 from rich.console import Console
 
+from benchmarks.auto import __main__ as auto
 from benchmarks.keeping import append, lines
 from benchmarks.layouts import __main__ as layouts
 from benchmarks.layouts import cells, running
@@ -81,6 +84,16 @@ def test_what_is_done_is_not_run_again(tmp_path, ran):
     ran.layouts.clear()
     assert run_all(None, CELLS, path, Plan(2, 0), QUIET) == found
     assert ran.layouts == []
+
+
+def test_cells_of_other_options_are_run_for_themselves(tmp_path, ran):
+    """Figures of 8 instances were told of 16, since both cells had one name."""
+    path = tmp_path / "runs"
+    eight = cell("hash")
+    sixteen = replace(eight, options=replace(eight.options, instances=16))
+    run_all(None, [eight], path, Plan(1, 0), QUIET)
+    run_all(None, [sixteen], path, Plan(1, 0), QUIET)
+    assert ran.layouts == ["hash", "hash"]
 
 
 def test_a_failure_is_run_again_and_a_refusal_is_not(tmp_path, ran):
@@ -199,3 +212,8 @@ def test_the_scale_follows_from_the_room_on_the_disk(tmp_path, monkeypatch):
         assert cells.scale_for(tmp_path / "not there yet", said.append) == scale
     assert said[0] == "5 GB are free, so the scale is 0.5 instead of 1"
     assert len(said) == 2
+
+
+def test_batches_that_no_cell_of_auto_has_are_refused():
+    with pytest.raises(UsageError, match=r"--rows: expected one of .*, found 5"):
+        auto.main(["--rows", "5"], standalone_mode=False)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from filelock import FileLock
 
 from joinengine.lab.cli import cli
+from joinengine.lab.tpch import cache as cache_module
 from joinengine.lab.tpch.cache import new_log
 from joinengine.lab.tpch.generate import build_once
 from joinengine.model.errors import InvalidRequest
@@ -70,11 +71,17 @@ def test_what_is_being_made_stays(home):
         FileLock(home / "streams" / ".new.lock"),
         FileLock(home / "tables" / "sf0.1" / ".lock"),
     ):
-        assert "kept 2 in use" in typed("--clear")
+        assert "kept 2, in use or not removable" in typed("--clear")
     assert draft.exists()
     assert names(home) == {"sf0.1"}
     typed("--clear")
     assert not draft.exists()
+
+
+def test_what_cannot_be_removed_is_not_said_to_be_gone(home, monkeypatch):
+    monkeypatch.setattr(cache_module.shutil, "rmtree", lambda *_, **__: None)
+    assert "removed 0 entries, 0.0 MB; kept" in typed("--clear")
+    assert names(home) == {"sf0.1", "old"}
 
 
 def test_a_length_that_is_none_is_refused(home):

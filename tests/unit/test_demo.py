@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.demo import __main__ as demo
-from benchmarks.demo import stream
+from benchmarks.demo import peers, stream
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.reporting.run_report import checksum_text
 from tests.unit.stories import report
@@ -48,6 +48,21 @@ def test_each_file_is_told_once(tmp_path, monkeypatch):
     assert (tmp_path / "demo.png").exists()
     files = [line for line in done.output.splitlines() if str(tmp_path) in line]
     assert files == [f"picture of all of them: {tmp_path / 'demo.png'}"]
+
+
+def test_the_first_query_of_a_jvm_is_not_counted(monkeypatch, capsys):
+    asked = []
+
+    def join(folder, files, way):
+        asked.append((files, way))
+        return {"seconds": 9.0 / len(asked), "results": files}
+
+    monkeypatch.setattr(peers, "spark_join", join)
+    monkeypatch.setattr(peers.sys, "argv", ["peers", "salted", "out", "4"])
+    monkeypatch.setattr(peers.os, "_exit", lambda code: None)
+    peers.main()
+    assert asked == [(1, "salted"), (4, "salted")]
+    assert json.loads(capsys.readouterr().out) == {"seconds": 4.5, "results": 4}
 
 
 @pytest.mark.parametrize("lost", [0, 1])

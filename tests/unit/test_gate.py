@@ -116,6 +116,16 @@ def test_lines_outlive_a_run_that_is_cut_off(tmp_path):
     assert keeping.lines(path) == [{"cell": 1}, {"cell": 2}]
 
 
+def test_each_change_of_a_tree_has_a_name(repository, tmp_path):
+    """All changed trees of a commit shared a folder, and what was done was not done again."""
+    clean, names = keeping.commit(tmp_path), list[str]()
+    for text in ("three", "four", "three"):
+        (tmp_path / "file").write_text(text)
+        names.append(keeping.commit(tmp_path))
+    assert names[0].startswith(f"{clean}-changed-")
+    assert names[0] == names[2] != names[1]
+
+
 def test_a_commit_goes_on_in_the_folder_that_it_has(tmp_path):
     (tmp_path / "2020-01-02-abc").mkdir()
     assert keeping.folder(tmp_path, "abc").name == "2020-01-02-abc"

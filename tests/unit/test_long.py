@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from click import UsageError
 
-from benchmarks.long.__main__ import EVERY, FROM, verdict
+from benchmarks.long.__main__ import EVERY, FROM, main, verdict
 from benchmarks.long.sampling import descendants, files_below, held_by, worked_s
 
 BATCHES = range(0, 2000, EVERY)
@@ -65,3 +66,8 @@ def test_processes_below_others_are_found():
 def test_batches_that_warm_up_do_not_count():
     points = [(batch, 10 if batch < FROM else 1000) for batch in range(0, 3 * FROM, EVERY)]
     assert verdict(points)["level"] is True
+
+
+def test_too_few_batches_for_a_figure_are_refused():
+    with pytest.raises(UsageError, match="100 is not in the range x>=300"):
+        main(["--batches", "100"], standalone_mode=False)

@@ -164,7 +164,11 @@ def test_refusals_are_recorded_and_wrong_results_fail(streams, monkeypatch):
     text = path.with_suffix(".txt").read_text()
     assert "no wheel" in text
     assert "80,000 rows" in text
+    nexmark.append(path, {"query": "nexmark-q8", "rows": 9, "system": "flink", "refused": "late"})
     monkeypatch.setattr(nexmark, "found_in", lambda *_: Checksum(3, 8))
     told = CliRunner().invoke(nexmark.main, arguments)
     assert told.exit_code == 1
     assert "nexmark-q3, joinengine, auto; nexmark-q3, joinengine, hash" in told.output
+    assert [one for one in lines(path) if one.get("refused") == "late"], "others' lines stay"
+    assert len([one for one in lines(path) if one.get("query") == "nexmark-q3"]) == len(found)
+    assert "nexmark-q8: 9 rows" in path.with_suffix(".txt").read_text()

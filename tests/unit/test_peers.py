@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from click import ClickException, UsageError
 
+from benchmarks.kafka import __main__ as kafka
+from benchmarks.keeping import named
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.sending import BEHIND, path_of, prepare, send
+from benchmarks.nexmark import __main__ as nexmark
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.jobs import Batch, Job, Outcome
 from benchmarks.peers.parts import PARTS, Ratio, medians
@@ -63,6 +66,26 @@ def test_a_ratio_is_over_the_best_base_there_is():
     assert medians([{"x": 1.0, "y": 6.0}, {"x": 5.0}, {"x": 2.0, "y": 4.0}]) == {"x": 2.0, "y": 4.0}
 
 
+def test_speeds_of_other_results_are_not_compared():
+    found = {"a": {"x": 12.0, "results": 7}, "b": {"x": 3.0, "results": 8}}
+    assert Ratio("", "x", ("b",)).text("a", found) == "other results"
+    assert Ratio("", "x", ("b",), alike=False).text("a", found) == "4.0"
+    found["b"]["results"] = 7
+    assert Ratio("", "x", ("b",)).text("a", found) == "4.0"
+
+
+def test_topics_have_the_results_of_files():
+    lines = [
+        {"partitions": 2, "system": "joinengine", "results": 9},
+        {"partitions": 2, "system": "joinengine, Parquet", "results": 9},
+        {"partitions": 2, "system": "joinengine, Spark's Kafka source", "results": 5},
+    ]
+    kafka.check(lines)
+    lines[1]["results"] = 10
+    with pytest.raises(ClickException, match="2 partitions: the results differ"):
+        kafka.check(lines)
+
+
 def test_every_part_names_systems_that_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.peers.parts.record", lambda *_: record_small(12))
     monkeypatch.setenv("JOINENGINE_HOME", str(tmp_path))
@@ -94,10 +117,13 @@ def test_the_report_keeps_parts_that_are_not_run_again(tmp_path, monkeypatch, ca
 
 
 def test_a_part_that_is_not_there_is_refused():
-    assert peers.chosen("whole, steady") == ["steady", "whole"]
-    assert peers.chosen("") == list(PARTS)
+    assert named("whole, steady", PARTS) == ["steady", "whole"]
+    assert named("", PARTS) == list(PARTS)
     with pytest.raises(UsageError, match="'stedy' is none of steady, large"):
-        peers.chosen("stedy")
+        named("stedy", PARTS)
+    for module, argument in ((nexmark, "q33"), (kafka, "flats")):
+        with pytest.raises(UsageError, match=argument):
+            module.main(["--only", argument], standalone_mode=False)
 
 
 def test_small_batches_have_few_rows_then_none(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from joinengine.lab.commands.pages import report, write_page
 from joinengine.lab.comparison import saved
 from joinengine.lab.comparison.hues import hues_of
-from joinengine.lab.comparison.pictures import colours_of
+from joinengine.lab.comparison.pictures import colours_of, draw_loads
 from joinengine.lab.comparison.saved import comparison, page_content, read_report
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
@@ -54,6 +54,13 @@ def kept(tmp_path):
         return path
 
     return save
+
+
+def test_a_run_without_rows_is_drawn(tmp_path):
+    joins = [{"received_per_instance": [0, 0], "received_by_batch": []}]
+    empty = run_of("hash", joins=joins, instances=2, load_skew={"received": {"last_half": 1.0}})
+    draw_loads([empty], tmp_path / "loads.png")
+    assert (tmp_path / "loads.png").stat().st_size > 5_000
 
 
 @pytest.mark.parametrize("report", [run_of(), comparison("eq5", [run_of("hash"), run_of()])])

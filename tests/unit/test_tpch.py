@@ -7,7 +7,9 @@ import multiprocessing
 from collections import Counter
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,7 +17,14 @@ from joinengine.lab.queries import QUERIES, Options
 from joinengine.lab.tpch import generate
 from joinengine.lab.tpch.generate import build_once, tables
 from joinengine.lab.tpch.skew import FOREIGN_KEYS, ZipfKeys, shuffled, uniform, zipf_probabilities
-from joinengine.lab.tpch.stream import EPOCH_US, StreamSpec, arrivals, record, time_column
+from joinengine.lab.tpch.stream import (
+    EPOCH_US,
+    RecordedStream,
+    StreamSpec,
+    arrivals,
+    record,
+    time_column,
+)
 from joinengine.model.errors import InvalidRequest
 
 EQ5 = ("region", "nation", "supplier", "lineitem")
@@ -183,6 +192,16 @@ def test_a_stream_is_the_same_when_made_again(cache, tmp_path, monkeypatch):
         column(first, "lineitem", "l_suppkey").tolist()
         == column(second, "lineitem", "l_suppkey").tolist()
     )
+
+
+@pytest.mark.parametrize("home", ["o'b", "a[1]b", "x*y?"])
+def test_a_cache_may_have_any_name(home, tmp_path):
+    """SQL over the files of a stream took the name for the end of a text, or for a pattern."""
+    folder = tmp_path / home / "t"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"x": [7]}), folder / "0.parquet")
+    files = RecordedStream(tmp_path / home, {"t": 1}, 1).files("t")
+    assert duckdb.sql(f"from '{files}'").fetchall() == [(7,)]
 
 
 @pytest.mark.parametrize(

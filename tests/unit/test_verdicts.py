@@ -83,6 +83,15 @@ def test_the_verdict_names_the_key_and_compares_with_the_first_layout():
     assert verdict([first]) == []
 
 
+def test_a_layout_with_wrong_results_is_not_praised():
+    first, wrong = report("hash", [[8, 0]]), report("mnrt", [[4, 4]]) | {"valid": False}
+    left_out = "zipf 1: mnrt is not compared, because its results differ from DuckDB's"
+    assert verdict([first, wrong]) == [left_out]
+    told = verdict([first, wrong, report("pkg", [[6, 2]])])
+    assert told[0] == left_out
+    assert "under hash and 6.0 s under pkg" in told[1]
+
+
 def test_without_emulation_the_verdict_goes_by_measured_seconds():
     def plain(layout, batches):
         return report(layout, batches, work_us=0)

@@ -18,10 +18,14 @@ def measured(executors, *args):
 def test_runs_are_told_drawn_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "_measured", measured)
     arguments = ["--out", str(tmp_path), "--executors"]
+    call = {"number": 1}
+    monkeypatch.setattr(workers, "made_by", lambda: dict(call))
     workers.main([*arguments, "4,1"], standalone_mode=False)
+    call["number"] = 2
     workers.main([*arguments, "2"], standalone_mode=False)
     rows = json.loads((tmp_path / "workers.json").read_text())["runs"]
     assert [row["executors"] for row in rows] == [1, 1, 2, 2, 4, 4]
+    assert [row["made_by"]["number"] for row in rows] == [1, 1, 2, 2, 1, 1]
     last = rows[-1]
     assert (last["batch_s"], last["linear_s"], last["hottest_s"]) == (1.5, 1.0, 1.0)
     assert last["of_linear"] == 1.0 / 1.5

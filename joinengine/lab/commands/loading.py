@@ -48,12 +48,14 @@ def load(
     `joinengine run QUERY --source kafka`, with the same options, reads the topics.
     """
     from joinengine.lab.queries import find  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.lab.queries.topics import load as send  # noqa: PLC0415
 
-    named = find(query)
+    named, options = find(query), generated_of(settings, zipf=zipf)
+    check(named, options)
     cluster = cluster_from(settings)
     cluster.check_reachable()  # before the stream is made
-    recorded = named.stream(generated_of(settings, zipf=zipf)).record(console.say)
+    recorded = named.stream(options).record(console.say)
     loaded = send(recorded, cluster, partitions, anew=replace, say=console.say)
     for topic, rows in loaded.items():
         console.tell(f"{topic}: {rows:,} rows")

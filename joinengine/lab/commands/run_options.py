@@ -223,7 +223,14 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def check_files(**paths: Path | None) -> None:
-    """Check the files of options, and that the second would not overwrite the first."""
+    """Check the files of options, and that the second would not overwrite the first.
+
+    `figure` is a picture, whose suffix says of which kind.
+    """
+    if (figure := paths.get("figure")) is not None:
+        from joinengine.lab.comparison.pictures import check_picture  # noqa: PLC0415
+
+        check_picture(figure)
     known = dict[Path, str]()
     for option, path in paths.items():
         check_file(f"--{option}", path)

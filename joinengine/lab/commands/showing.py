@@ -48,11 +48,13 @@ def explain(
 
     The command does not run the query. For a QUERY it generates a few rows in a temporary folder.
     """
+    from joinengine.lab.queries.named_query import check  # noqa: PLC0415
+
     _refuse_topics(settings)
     wanted = asked(query, settings)
     options = options_of(settings, layout=layout or wanted.layout, zipf=zipf)
     check_levels(settings["levels"], [options.layout])
-    wanted.stream(options)
+    check(wanted, options)
     if wanted.generated:
         # The columns are the same at any scale: look at a small stream.
         small = replace(options, scale=min(0.001, options.scale), interval_rows=None)

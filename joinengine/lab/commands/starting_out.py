@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,4 +29,4 @@ def new(folder: Path) -> None:
         with console.written(folder / name):
             (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
         console.tell(str(folder / name))
-    console.tell(f"next: cd {folder} && make test && make run")
+    console.tell(f"next: cd {shlex.quote(str(folder))} && make test && make run")

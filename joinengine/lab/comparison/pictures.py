@@ -22,6 +22,7 @@ except ImportError:
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 _COLOURS = ("#1f6fb4", "#d1632c", "#3a9455", "#8757a6", "#b03a54", "#7a6a2f")
@@ -37,6 +38,10 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
     for axis, report in zip(axes[0], reports, strict=True):
         colour = colours[report["layout"]]
         loads = received_by_batch(report)
+        if not len(loads):
+            axis.set_title(f"{report['layout']}: no batch brought rows")
+            plain(axis)
+            continue
         intervals = np.arange(len(loads))
         for instance in range(loads.shape[1]):
             axis.plot(intervals, loads[:, instance], color=colour, alpha=0.45, linewidth=1.1)
@@ -98,7 +103,7 @@ def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
     styles = _styles_of(report["planner"] for report in reports)
     for report in reports:
         style = styles[report["planner"]] | {"label": report["planner"]}
-        if "intervals" in report:
+        if "messages" not in report:
             planned.plot([row["imbalance_after"] for row in report["intervals"]], **style)
         else:
             times = np.array(report["time"])
@@ -116,6 +121,16 @@ def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
         else:
             axis.set_visible(False)
     save(figure, path)
+
+
+def check_picture(path: Path) -> None:
+    """Raise InvalidRequest for a picture of a kind that matplotlib does not draw."""
+    kinds = FigureCanvasBase.filetypes
+    if path.suffix.removeprefix(".").lower() not in kinds:
+        raise InvalidRequest(
+            f"--figure: expected a file with one of the suffixes {', '.join(sorted(kinds))}, found "
+            f"{path}"
+        )
 
 
 def colours_of(layouts: Iterable[str]) -> dict[str, str]:

@@ -110,11 +110,19 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
     The best layout is the one whose batches wait least for their slowest instance: by emulated
     work, or, if there is none, by the seconds that were measured. Where work takes so little that
     seconds are noise, it is the one with the most even load. Without `hash` the first layout is
-    what others are compared with. No sentence: there is one layout.
+    what others are compared with. A layout whose results differ from DuckDB's is left out, which
+    a sentence says. No sentence: there is one layout.
     """
     sentences = list[str]()
     for z in dict.fromkeys(report["zipf"] for report in reports):
         ours = [report for report in reports if report["zipf"] == z]
+        wrong = [report for report in ours if report.get("valid") is False]
+        sentences += [
+            f"{_at(report)}{report['layout']} is not compared, because its results differ from "
+            f"DuckDB's"
+            for report in wrong
+        ]
+        ours = [report for report in ours if report.get("valid") is not False]
         if len(ours) < 2:
             continue
         base = next((report for report in ours if report["layout"] == "hash"), ours[0])

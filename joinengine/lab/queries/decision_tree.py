@@ -31,7 +31,7 @@ from joinengine.lab.queries.learning import (
     partial_results,
     settings,
 )
-from joinengine.lab.queries.named_query import Conclusion, Options, Query
+from joinengine.lab.queries.named_query import MERGING, Conclusion, Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.queries.trees import ROOT, Counted, Ints, Tree, counted, grown
@@ -61,7 +61,7 @@ class DecisionTree(Query):
     source = "Ben-Haim and Tom-Tov, JMLR 2010, in Nasir et al., ICDE 2015; generated"
     aggregates = True
     concludes = True
-    own = ("bins", "classes", "depth")
+    own = ("bins", "classes", "depth", *MERGING)
 
     @property
     @override

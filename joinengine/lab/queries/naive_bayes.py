@@ -27,7 +27,7 @@ from joinengine.lab.queries.learning import (
     partial_results,
     settings,
 )
-from joinengine.lab.queries.named_query import Conclusion, Options, Query
+from joinengine.lab.queries.named_query import MERGING, Conclusion, Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
@@ -49,7 +49,7 @@ class NaiveBayes(Query):
     source = "the running example of Nasir et al., ICDE 2015; the documents are generated"
     aggregates = True
     concludes = True
-    own = ("classes",)
+    own = ("classes", *MERGING)
 
     @override
     def stream(self, options: Options) -> SyntheticSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from joinengine.lab.queries.level_files import read_file
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.tpch.arrival import TableOrder
 from joinengine.lab.tpch.generate import Say, silent
+from joinengine.lab.tpch.skew import check_zipf
 from joinengine.lab.tpch.stream import SPAN_US, RecordedStream, StreamSpec
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.layouts.auto import Unasked
@@ -34,6 +36,8 @@ ZIPF = 0.8
 #: Options of the queries that learn, and their defaults: bins of a histogram, classes, levels of a
 #: tree.
 OWN = {"bins": 64, "classes": 2, "depth": 3}
+#: The options of a query whose partial results are merged.
+MERGING = ("aggregators", "merge-every")
 _LEAST = {"aggregators": 1, "merge-every": 1, "bins": 2, "classes": 2, "depth": 1}
 
 
@@ -88,6 +92,11 @@ class Options:
             self.asked(name)
         object.__setattr__(self, "layout", as_recovered(self.layout, self.asked("recovery")))
         self.layout.check(equi("key", "key"), self.instances)
+        for name, number in (("scale", self.scale), ("rate", self.rate)):
+            if number is not None and not 0 < number < math.inf:
+                raise InvalidRequest(f"{name}: expected a number above 0, found {number}")
+        if self.zipf is not None:
+            check_zipf(self.zipf)
         counts = {"aggregators": self.aggregators, "merge-every": self.merge_every, **self.own}
         for name, number in counts.items():
             if number is not None and number < _LEAST[name]:
@@ -248,7 +257,7 @@ class Query(Protocol):
     layout: str | None = None
     #: whether it concludes from its results, which are then kept until it has
     concludes: bool = False
-    #: the options of OWN that it takes
+    #: the options of OWN that it takes, and of `text`, `aggregators` and `merge-every`
     own: tuple[str, ...] = ()
 
     @property
@@ -280,8 +289,9 @@ def skew_of(query: Query, options: Options) -> float | None:
 
 def check(query: Query, options: Options) -> None:
     """Raise InvalidRequest if `query` cannot be run with these options."""
-    for name, value in options.own.items():
-        if name not in query.own:
+    given = {"text": options.text, "aggregators": options.aggregators, **options.own}
+    for name, value in (given | {"merge-every": options.merge_every}).items():
+        if value is not None and name not in query.own:
             raise InvalidRequest(f"{name}: {query.name} has none, found {value}; leave it out")
     query.stream(options)
     if query.aggregates and options.cluster is not None:
@@ -345,6 +355,6 @@ def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _count(option: str, text: str) -> int:
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise InvalidRequest(f"{option}: expected a whole number, found {text!r}")
     return int(text)

@@ -21,11 +21,11 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
-from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.named_query import MERGING, Options, Query
 from joinengine.lab.queries.reach import reachable_table
 from joinengine.lab.queries.table_streams import recorded_table, table_stream
 from joinengine.lab.tpch.generate import tables
-from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
+from joinengine.lab.tpch.stream import RecordedStream, StreamSpec, in_quotes
 
 REGION = "ASIA"
 HOUR_US = 3_600_000_000
@@ -46,6 +46,7 @@ class Q5(Query):
     summary = "TPC-H Q5 as a stream: revenue by nation over a sliding window, tables on the side"
     source = "TPC-H Q5; Fang et al., 2016 (arXiv 1610.05121), figure 16"
     aggregates = True
+    own = MERGING
 
     @override
     def stream(self, options: Options) -> StreamSpec:
@@ -105,6 +106,7 @@ class Q5(Query):
         """SQL over each row of the streams once for each window that holds it."""
         size, slide = _window(options)
         paths = tables(options.scale, TABLES)
+        customer, supplier, nation, region = (in_quotes(paths[name]) for name in TABLES)
         orders, items = (
             f"(select *, unnest(generate_series((epoch_us({time}) - {size}) // {slide} + 1, "
             f"epoch_us({time}) // {slide})) as k from '{recorded.files(name)}')"
@@ -115,10 +117,10 @@ class Q5(Query):
             f"make_timestamptz(o.k * {slide}) as window_start, "
             f"make_timestamptz(o.k * {slide} + {size}) as window_end "
             f"from {orders} o join {items} l on o_orderkey = l_orderkey and o.k = l.k "
-            f"join '{paths['customer']}' on o_custkey = c_custkey "
-            f"join '{paths['supplier']}' on l_suppkey = s_suppkey and c_nationkey = s_nationkey "
-            f"join '{paths['nation']}' on s_nationkey = n_nationkey "
-            f"join '{paths['region']}' on n_regionkey = r_regionkey "
+            f"join '{customer}' on o_custkey = c_custkey "
+            f"join '{supplier}' on l_suppkey = s_suppkey and c_nationkey = s_nationkey "
+            f"join '{nation}' on s_nationkey = n_nationkey "
+            f"join '{region}' on n_regionkey = r_regionkey "
             f"where r_name = '{REGION}' group by n_name, o.k"
         )
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine import StreamAggregate, top, windows
-from joinengine.lab.queries.named_query import Options, Query, Recordable
+from joinengine.lab.queries.named_query import MERGING, Options, Query, Recordable
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
@@ -50,6 +50,7 @@ class Topk(Query):
     summary = "the ten most frequent words of each sliding window of a text stream"
     source = "Fang et al., JOS 2017, and 2016, arXiv 1610.05121 (Social); generated, or --text FILE"
     aggregates = True
+    own = ("text", *MERGING)
 
     @override
     def stream(self, options: Options) -> Recordable:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from joinengine.lab.simulation.key_files import HotKey
+from joinengine.lab.simulation.planning import judged
 from joinengine.layouts import choose
 
 #: Up to here loads under `hash` are called level.
@@ -38,17 +39,13 @@ class Verdict(NamedTuple):
 
 def verdict(report: dict[str, Any]) -> Verdict:
     """The verdict on one report of a planner or a candidate layout."""
-    if "intervals" in report:
-        rows = report["intervals"][1:] or report["intervals"]
-        tuples = sum(row["rows"] for row in rows)
-        instances = report["instances"]
-        busiest = sum(row["busiest"] for row in rows) / (tuples / instances)
-        deliveries = sum(row["deliveries"] for row in rows) / tuples
-        moved = sum(row["moved_rows"] for row in report["intervals"])
-        return Verdict(report["planner"], busiest, deliveries, moved, report["replans"], tuples)
-    received, tuples = report["received_per_instance"], report["messages"]
-    fair = tuples / report["instances"]
-    return Verdict(report["planner"], max(received) / fair, sum(received) / tuples, 0.0, 0, tuples)
+    rows = judged(report["intervals"])
+    tuples = sum(row["rows"] for row in rows)
+    busiest = sum(row["busiest"] for row in rows) / (tuples / report["instances"])
+    deliveries = sum(row["deliveries"] for row in rows) / tuples
+    moved = sum(row.get("moved_rows", 0.0) for row in report["intervals"])
+    replans = report.get("replans", 0)
+    return Verdict(report["planner"], busiest, deliveries, moved, replans, tuples)
 
 
 def recommended(verdicts: Sequence[Verdict]) -> Verdict:

@@ -15,12 +15,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from joinengine.balancing.statistics import Floats, Ints
-from joinengine.lab.simulation.planning import Served, modelled_rate
+from joinengine.lab.simulation.planning import Served, delivered, modelled_rate
 from joinengine.layouts.candidates import candidates, least_degree
 from joinengine.layouts.choices import HEAD_PART
 from joinengine.model.errors import InvalidRequest
@@ -216,18 +217,24 @@ class Decided(NamedTuple):
     """Where messages went: `homes` (m,), and the loads and probes on the way.
 
     `imbalance`: I(t) after each of `times` messages. `total`: messages of each instance. `reached`:
-    messages by the instances that a join has to probe for them; empty: those that hold the key.
+    messages of each interval by the instances that a join has to probe for them; empty: those that
+    hold the key.
     """
 
     homes: Ints
     times: list[int]
     imbalance: list[float]
     total: list[int]
-    reached: Counter[tuple[int, ...]]
+    reached: list[Counter[tuple[int, ...]]]
 
 
-def decide(method: str, keys: Ints, sources: Ints, setting: Setting) -> Decided:
-    """(m,) the key and the source of each message -> the instance that each source chooses."""
+def decide(
+    method: str, keys: Ints, sources: Ints, setting: Setting, ends: Sequence[int] = ()
+) -> Decided:
+    """(m,) the key and the source of each message -> the instance that each source chooses.
+
+    `ends`: the numbers of messages after which intervals end; empty: all are one interval.
+    """
     n = setting.instances
     # One chooser a source: each source finds a key's home by itself.
     choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
@@ -236,38 +243,61 @@ def decide(method: str, keys: Ints, sources: Ints, setting: Setting) -> Decided:
     apart = setting.sources > 1 and setting.estimate is not Estimate.GLOBAL
     known = [[0] * n if apart else total for _ in choosers]
     probe_every = setting.probe_every if setting.estimate is Estimate.PROBED else len(keys) + 1
-    homes, reached = list[int](), Counter[tuple[int, ...]]()
+    homes, reached = list[int](), list[Counter[tuple[int, ...]]]()
     times, imbalance = list[int](), list[float]()
     look = max(1, len(keys) // SAMPLES)
-    probing, listed = setting.operator is Served.JOIN, keys.tolist()
-    for at, (key, source) in enumerate(zip(listed, sources.tolist(), strict=True), start=1):
-        choose, reach, varies = choosers[source]
-        home = choose(key, known[source])
-        if varies and probing and reach is not None:
-            reached[reach(key)] += 1
-        total[home] += 1
-        homes.append(home)
-        if apart:
-            known[source][home] += 1
-            if at % probe_every == 0:
-                known = [list(total) for _ in choosers]
-        if at % look == 0:
-            times.append(at)
-            imbalance.append(max(total) - at / n)
-    reach = choosers[0].reach
-    if reach is not None and not choosers[0].varies:
-        for key, count in Counter(listed).items():
-            reached[reach(key)] += count
+    probing, at = setting.operator is Served.JOIN, 0
+    for first, last in _intervals(len(keys), ends):
+        reached.append(Counter())
+        arrived = keys[first:last].tolist()
+        for key, source in zip(arrived, sources[first:last].tolist(), strict=True):
+            at += 1
+            choose, reach, varies = choosers[source]
+            home = choose(key, known[source])
+            if varies and probing and reach is not None:
+                reached[-1][reach(key)] += 1
+            total[home] += 1
+            homes.append(home)
+            if apart:
+                known[source][home] += 1
+                if at % probe_every == 0:
+                    known = [list(total) for _ in choosers]
+            if at % look == 0:
+                times.append(at)
+                imbalance.append(max(total) - at / n)
+        reach = choosers[0].reach
+        if reach is not None and not choosers[0].varies:
+            for key, count in Counter(arrived).items():
+                reached[-1][reach(key)] += count
     return Decided(np.array(homes, np.int64), times, imbalance, total, reached)
 
 
-def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, Any]:
-    """(m,) the key and the source of each message -> figures of the loads, over time."""
+def _intervals(messages: int, ends: Sequence[int]) -> list[tuple[int, int]]:
+    """The first message of each interval, and the first behind it."""
+    return list(pairwise([0, *(ends or [messages])]))
+
+
+def play(
+    method: str, keys: Ints, sources: Ints, setting: Setting, ends: Sequence[int] = ()
+) -> dict[str, Any]:
+    """(m,) the key and the source of each message -> figures of the loads, over time.
+
+    `ends`: as in `decide`.
+    """
     n = setting.instances
-    homes, times, imbalance, total, reached = decide(method, keys, sources, setting)
+    homes, times, imbalance, total, reached = decide(method, keys, sources, setting, ends)
     pairs = set(zip(keys.tolist(), homes.tolist(), strict=True))
-    probing = setting.operator is Served.JOIN
-    received = _received(keys, pairs, reached, n) if probing else np.array(total, float)
+    cuts = _intervals(len(keys), ends)
+    if setting.operator is Served.JOIN:
+        received = _received([keys[first:last] for first, last in cuts], pairs, reached, n)
+    else:
+        received = [
+            np.bincount(homes[first:last], minlength=n).astype(float) for first, last in cuts
+        ]
+    intervals = [
+        delivered(float(last - first), loads)
+        for (first, last), loads in zip(cuts, received, strict=True)
+    ]
     sent = np.bincount(sources * n + homes, minlength=setting.sources * n)
     return {
         "planner": method,
@@ -283,8 +313,9 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         "source_imbalances": [
             float(loads.max() - loads.mean()) for loads in sent.reshape(setting.sources, n)
         ],
-        "received_per_instance": received.astype(int).tolist(),
-        "modelled_rows_per_s": modelled_rate(len(keys), received, setting.work_s),
+        "received_per_instance": np.sum(received, axis=0).astype(int).tolist(),
+        "intervals": intervals,
+        "modelled_rows_per_s": modelled_rate(intervals, setting.work_s),
         "counters": len(pairs),
         "keys": len(np.unique(keys)),
         **_spread(pairs, total),
@@ -292,17 +323,27 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
 
 
 def _received(
-    keys: Ints, pairs: set[tuple[int, int]], reached: Counter[tuple[int, ...]], instances: int
-) -> Floats:
-    """(N,) deliveries of a join: to all instances that were `reached`, or to the key's homes."""
-    received = np.zeros(instances)
-    if reached:
-        for places, messages in reached.items():
-            received[list(set(places))] += messages
-        return received
-    counts = Counter(keys.tolist())
+    arrived: Sequence[Ints],
+    pairs: set[tuple[int, int]],
+    reached: Sequence[Counter[tuple[int, ...]]],
+    instances: int,
+) -> list[Floats]:
+    """(N,) deliveries of a join in each interval, to which the keys `arrived` came.
+
+    They go to all instances that were `reached`, or to the key's homes.
+    """
+    homes = defaultdict[int, list[int]](list)
     for key, home in pairs:
-        received[home] += counts[key]
+        homes[key].append(home)
+    received = list[Floats]()
+    for keys, by_places in zip(arrived, reached, strict=True):
+        loads = np.zeros(instances)
+        for places, messages in by_places.items():
+            loads[list(set(places))] += messages
+        if not by_places:
+            for key, messages in Counter(keys.tolist()).items():
+                loads[homes[key]] += messages
+        received.append(loads)
     return received
 
 

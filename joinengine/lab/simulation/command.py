@@ -6,27 +6,29 @@ which keys are hot, and which layout to take.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from joinengine.lab.commands import console
-from joinengine.lab.commands.run_options import check_file
+from joinengine.lab.commands.run_options import check_files
 from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.simulation import nodes
+from joinengine.lab.simulation.asked_streams import stream_of, workload_of
 from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate
 from joinengine.lab.simulation.key_files import StreamFile
 from joinengine.lab.simulation.nodes import nodes_options
 from joinengine.lab.simulation.planner_runs import SLOW, simulate_each
 from joinengine.lab.simulation.planning import Other, Served, Sizes
 from joinengine.lab.simulation.simulation_tables import tables, tell_stream
-from joinengine.lab.simulation.workload import KeyStream, Shape, Workload
+from joinengine.lab.simulation.workload import Shape
 from joinengine.layouts import LAYOUTS, Pkg, choose
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.layouts.layout import LayoutChoice
@@ -155,7 +157,13 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     "[default: same; for --stream even]",
 )
 @click.option("--reasons", is_flag=True, help="Show why each planner re-planned.")
-@click.option("--seed", default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Random seed.",
+)
 @click.option(
     "--budget",
     default="60 s",
@@ -178,16 +186,18 @@ def simulate(
     only if you name them. With --nodes, it models how joinengine scales over a cluster.
     """
     context = click.get_current_context()
-    check_file("--json", json_path)
-    check_file("--figure", figure)
     if settings["nodes"] is not None:
+        check_files(json=json_path)
         _simulate_nodes(planners, nodes.settled(context, settings), json_path)
         return
     nodes.check_without(context)
-    stream = _stream(settings)
+    picture = figure or (None if json_path is None else json_path.with_suffix(".png"))
+    check_files(json=json_path, figure=picture)
+    stream = stream_of(settings)
     own = stream if isinstance(stream, StreamFile) else None
     alone = settings["instances"] == 1
     named = [(name, _planner(name, settings)) for name in _names(planners, own, alone=alone)]
+    _check_taken(settings, named)
     _settle(settings, own)
     work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
     if work_s < 0:
@@ -201,9 +211,9 @@ def simulate(
         work_s,
         settings["operator"],
         settings["reasons"],
-        settings["other"],
+        settings["other"] or Other.SAME,
     )
-    reports, stopped = simulate_each(named, stream, sizes, settings)
+    reports, stopped, is_cut = simulate_each(named, stream, sizes, settings)
     content = {"settings": settings, "runs": reports, "stopped": stopped, "made_by": made_by()}
     if own is not None:
         content |= tell_stream(own, reports, stopped, sizes, _print)
@@ -214,7 +224,14 @@ def simulate(
     for report in reports:
         for interval, reason in report.get("reasons", {}).items():
             _print(f"{report['planner']}, interval {interval}: {reason}")
-    _keep(content, json_path, figure)
+    console.write_json(json_path, content)
+    if picture is not None:
+        from joinengine.lab.comparison.pictures import draw_simulation  # noqa: PLC0415
+
+        draw_simulation(reports, picture)
+        _print(f"picture: {picture}")
+    if is_cut:
+        sys.exit(console.INTERRUPTED)
 
 
 def _simulate_nodes(
@@ -231,8 +248,9 @@ def _simulate_nodes(
                 f"{name!r}"
             )
         choices.append(choice)
+    _check_taken(settings, [(choice.label, choice) for choice in choices])
     machines = nodes.machines_of(settings)
-    workload = _workload(settings | {"rows": 1})
+    workload = workload_of(settings | {"rows": 1})
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("simulating", total=len(numbers) * len(choices))
         reports = nodes.scaled(
@@ -240,7 +258,8 @@ def _simulate_nodes(
         )
     _print(nodes.nodes_table(reports))
     console.tell(nodes.LEGEND, style="dim")
-    _keep({"settings": settings, "nodes": reports, "made_by": made_by()}, json_path, None)
+    content = {"settings": settings, "nodes": reports, "made_by": made_by()}
+    console.write_json(json_path, content)
 
 
 def _names(planners: tuple[str, ...], own: StreamFile | None, *, alone: bool) -> tuple[str, ...]:
@@ -260,6 +279,19 @@ def _names(planners: tuple[str, ...], own: StreamFile | None, *, alone: bool) ->
     return planners
 
 
+def _check_taken(
+    settings: dict[str, Any], named: Sequence[tuple[str, Planned | Hash | None]]
+) -> None:
+    """Raise InvalidRequest for a setting that none of the layouts has."""
+    for key in SETTINGS:
+        if settings[key] is not None and not any(hasattr(planner, key) for _, planner in named):
+            raise InvalidRequest(
+                f"{key.replace('_', '-')}: {settings[key]} applies to none of "
+                f"{', '.join(name for name, _ in named)}; leave it out, or name a layout that has "
+                f"this setting"
+            )
+
+
 def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
     """Give settings their defaults that depend on the stream, and refuse sizes that cannot be."""
     if own is not None and not own.length:
@@ -269,7 +301,13 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
         settings["intervals"] = 50 if own is None else own.length
     if settings["messages"] is None:
         settings["messages"] = 1_000_000 if own is None else 200_000
-    if settings["other"] is None:
+    if settings["operator"] == Served.AGGREGATE:
+        if settings["other"] is not None:
+            raise InvalidRequest(
+                f"other: {settings['other']} applies to a join, and --operator aggregate has one "
+                f"stream; leave out one of the two"
+            )
+    elif settings["other"] is None:
         settings["other"] = Other.SAME if own is None else Other.EVEN
     for name in ("instances", "intervals", "window", "messages"):
         if settings[name] < 1:
@@ -279,17 +317,6 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
             f"choices: expected at most the number of instances, {settings['instances']}, found "
             f"{settings['choices']}"
         )
-
-
-def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
-    """Write the report and the picture that were asked for."""
-    console.write_json(json_path, content)
-    picture = figure or (json_path.with_suffix(".png") if json_path else None)
-    if picture is not None and "runs" in content:
-        from joinengine.lab.comparison.pictures import draw_simulation  # noqa: PLC0415
-
-        draw_simulation(content["runs"], picture)
-        _print(f"picture: {picture}")
 
 
 def _print(what: Any) -> None:
@@ -303,61 +330,6 @@ def _simulated() -> list[str]:
         for name, choice in LAYOUTS.items()
         if issubclass(choice, Planned | Hash) or name in METHODS
     ]
-
-
-def _stream(settings: dict[str, Any]) -> KeyStream:
-    """The user's stream (`--stream`), or a synthetic one."""
-    if settings["stream"] is None:
-        for name in ("key", "time", "every"):
-            if settings[name] is not None:
-                raise InvalidRequest(
-                    f"{name}: {settings[name]} applies to a stream of your own; give --stream too"
-                )
-        settings["rows"] = 1_000_000 if settings["rows"] is None else settings["rows"]
-        return _workload(settings)
-    context = click.get_current_context()
-    for name in ("keys", "zipf", "shape", "fluctuation", "drift"):
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            raise InvalidRequest(
-                f"{name}: {settings[name]} applies to generated loads, not to --stream "
-                f"{settings['stream']}; leave out one of the two"
-            )
-    if settings["every"] is not None and settings["time"] is None:
-        raise InvalidRequest(
-            f"every: {settings['every']} needs an event-time column; give --time COLUMN too"
-        )
-    if settings["rows"] is not None and settings["time"] is not None:
-        raise InvalidRequest(
-            f"rows: {settings['rows']} and time: {settings['time']} both define intervals. Leave "
-            f"out --rows; --every DURATION sets the length"
-        )
-    every = settings["every"]
-    return StreamFile(
-        settings["stream"],
-        settings["key"],
-        settings["rows"],
-        settings["time"],
-        None if every is None else microseconds(every, "every"),
-    )
-
-
-def _workload(settings: dict[str, Any]) -> Workload:
-    """The synthetic stream of the settings."""
-    given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
-    phases = _phases(settings["zipf"])
-    return Workload(**given | {"zipf": phases[0][0], "phases": phases})
-
-
-def _phases(text: str) -> tuple[tuple[float, int], ...]:
-    """(exponent, intervals) in turn: of `0.85`, or of `0.2:5,1.5:10`."""
-    try:
-        parts = [part.partition(":") for part in text.split(",")]
-        return tuple((float(z), int(n) if colon else 1) for z, colon, n in parts)
-    except ValueError:
-        raise InvalidRequest(
-            f"zipf: expected an exponent such as 0.85, or several in turn such as 0.2:5,1.5:10, "
-            f"found {text!r}"
-        ) from None
 
 
 def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
+from pyarrow.fs import LocalFileSystem
 from typing_extensions import override
 
 from joinengine.balancing.statistics import Floats, Ints
@@ -169,22 +170,13 @@ class StreamFile(KeyStream):
             yield _joined(waiting)
 
     @override
-    def messages(self, n: int) -> Ints:
-        """(n,) the first keys, numbered; every candidate layout asks for the same."""
-        if n not in self._asked:
-            parts, count = [np.empty(0, np.uint64)], 0
-            for hashes, _, _ in self._chunks():
-                parts.append(hashes[: n - count])
-                count += len(parts[-1])
-                if count == n:
-                    break
-            _, numbers = np.unique(np.concatenate(parts), return_inverse=True)
-            self._asked[n] = numbers.astype(np.int64)
-        return self._asked[n]
-
-    @cached_property
-    def _asked(self) -> dict[int, Ints]:
-        return {}
+    def total(self, intervals: int) -> float:
+        return float(
+            self._one(
+                f"select coalesce(sum(n), 0) from counted where interval in "
+                f"(select distinct interval from counted order by interval limit {intervals})"
+            )
+        )
 
     @cached_property
     def _counted(self) -> Any:
@@ -324,9 +316,14 @@ class StreamFile(KeyStream):
                 convert_options=csv.ConvertOptions(column_types={"line": pa.string()}),
             )
         # Keys are text: what looks like a number in the first block may be none in the last.
-        names = [] if self.key is None else [self.key, *self.key.split(",")]
+        delimiter = csv.ParseOptions(delimiter="\t" if self._kind == "tsv" else ",")
+        if self.key is not None:
+            names = [self.key, *self.key.split(",")]
+        else:
+            first = CsvFileFormat(parse_options=delimiter)
+            names = first.inspect(str(self._files[0]), LocalFileSystem()).names[:1]
         return CsvFileFormat(
-            parse_options=csv.ParseOptions(delimiter="\t" if self._kind == "tsv" else ","),
+            parse_options=delimiter,
             convert_options=csv.ConvertOptions(
                 column_types={name.strip(): pa.string() for name in names},
                 null_values=[""],

@@ -10,19 +10,22 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from joinengine.balancing.statistics import Ints
 from joinengine.lab.simulation.advice import verdict
 from joinengine.lab.simulation.candidate_layouts import Setting, play
 from joinengine.lab.simulation.planning import Other, Served, Sizes, replay
-from joinengine.lab.simulation.workload import KeyStream, sources_of
+from joinengine.lab.simulation.workload import KeyStream, drawn, sources_of
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.routing.base_functions import BASES
 
 #: Layouts whose planners take long on many keys, and why: simulated only if they are named.
 SLOW = {
@@ -69,15 +72,26 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+class Simulated(NamedTuple):
+    """The reports of planners; the names of those that used up their budget.
+
+    `is_cut`: Ctrl-C has come before all were over.
+    """
+
+    reports: list[dict[str, Any]]
+    stopped: list[str]
+    is_cut: bool
+
+
 def simulate_each(
     named: Sequence[tuple[str, Planned | Hash | None]],
     stream: KeyStream,
     sizes: Sizes,
     settings: dict[str, Any],
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The reports of all planners, and the names of those that used up their budget.
+) -> Simulated:
+    """Simulate all planners; each says its result as it ends, on standard error.
 
-    Each says its result as it ends, on standard error.
+    After Ctrl-C, the result has those that have ended. Raises KeyboardInterrupt if none has.
     """
     budget_s = microseconds(settings["budget"], "budget") / 1e6
     if budget_s <= 0:
@@ -105,6 +119,11 @@ def simulate_each(
                         report = _choose(name, stream, settings, sizes.work_s)
                     else:
                         report = replay(planner, stream, sizes)
+            except KeyboardInterrupt:
+                if not reports:
+                    raise
+                say(f"stopped on Ctrl-C after {len(reports)} of {len(named)} layouts")
+                return Simulated(reports, stopped, is_cut=True)
             except OutOfTime:
                 if name == "hash" and settings["stream"] is not None:
                     raise InvalidRequest(
@@ -121,18 +140,18 @@ def simulate_each(
                     f"row ({time.monotonic() - began:.1f} s)"
                 )
             progress.advance(task)
-    return reports, stopped
+    return Simulated(reports, stopped, is_cut=False)
 
 
 def _choose(
     name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
 ) -> dict[str, Any]:
+    total = stream.total(settings["intervals"])
+    # In turn a tuple of the stream, and one of the other stream, in which keys are even.
     beside = settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN
-    keys = stream.messages(-(-settings["messages"] // 2) if beside else settings["messages"])
-    if beside and len(keys):
-        # In turn a tuple of the stream, and one of the other stream, in which keys are even.
-        even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
-        keys = np.column_stack([keys, even]).ravel()
+    placed = min(-(-settings["messages"] // (1 + beside)), max(1, int(total)))
+    parts = list(_drawn_each(stream, settings, placed / total, beside=beside))
+    keys = np.concatenate(parts)
     setting = Setting(
         instances=settings["instances"],
         sources=settings["sources"],
@@ -143,5 +162,26 @@ def _choose(
         operator=settings["operator"],
     )
     by_key = settings["skewed_sources"]
-    sources = sources_of(len(keys), setting.sources, by_key=by_key, seed=settings["seed"])
-    return play(name, keys, sources, setting)
+    sources = sources_of(placed, setting.sources, by_key=by_key, seed=settings["seed"])
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    report = play(name, keys, np.repeat(sources, 1 + beside), setting, ends)
+    return report | {"placed": placed, "stream_rows": total}
+
+
+def _drawn_each(
+    stream: KeyStream, settings: dict[str, Any], part: float, *, beside: bool
+) -> Iterator[Ints]:
+    """The keys of each interval that a candidate layout places: this part of its tuples.
+
+    `beside`: after each tuple one of the other side, whose keys are even.
+    """
+    rng, came, placed = np.random.default_rng(settings["seed"]), 0.0, 0
+    base = BASES[settings["base"] or Hash.base](settings["instances"])
+    for hashes, counts in islice(stream.intervals(base), settings["intervals"]):
+        came += float(counts.sum())
+        size = round(came * part) - placed
+        placed += size
+        sides = [drawn(hashes, counts, size, rng)]
+        if beside:
+            sides.append(drawn(hashes, np.ones(len(hashes)), size, rng))
+        yield np.column_stack(sides).ravel()

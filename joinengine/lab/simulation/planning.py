@@ -4,10 +4,11 @@ The decisions are the engine's own: the same statistics, planners and tables. On
 missing. Imbalance is greatest over mean load, less 1; migration cost is state that moves over all
 state. State is the tuples of the last `window` intervals.
 
-`modelled_rows_per_s` counts each delivery as work of the instance that gets it, for planners and
-candidate layouts alike. Under `join` a tuple goes to every instance that may hold a partner, its
-own home included: the homes of a split key, the candidates of a key, all instances under `shuffle`.
-Under `aggregate` a tuple goes only to the instance that stores it.
+Deliveries are work of the instance that gets them, for planners and candidate layouts alike. Under
+`join` a tuple goes to every instance that may hold a partner, its own home included: the homes of a
+split key, the candidates of a key, all instances under `shuffle`. Under `aggregate` there is no
+other stream, and a tuple goes only to the instance that stores it. What an interval meets is the
+layout that was planned before it came.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Sizes:
     """`instances` and `intervals` of a run; `window`: for how many intervals a tuple stays state.
 
     `work_s`: seconds of work for a delivery. `operator`: which deliveries there are. `told`: each
-    re-plan also says its reason. `other`: the other side of the join.
+    re-plan also says its reason. `other`: the other side of a join.
     """
 
     instances: int
@@ -110,7 +111,7 @@ def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str,
         raise InvalidRequest("the stream has no keys; give a stream with rows")
     compact = _compact_bytes(loads, getattr(choice, "degree", None) or DEGREE)
     report = {"planner": choice.label, "instances": sizes.instances, "intervals": rows}
-    report |= _summary(rows, compact)
+    report |= _summary(rows, compact, sizes.work_s)
     return report | ({"reasons": reasons} if sizes.told else {})
 
 
@@ -125,9 +126,7 @@ def counts_of(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
         arrived = np.zeros(len(known))
         arrived[np.searchsorted(known, hashes)] = counts
         hashes, counts = known, arrived
-    both, kept = (
-        np.vstack([amounts, _other(amounts, sizes.other)]) / 2 for amounts in (counts, state)
-    )
+    both, kept = (_sides(amounts, sizes) for amounts in (counts, state))
     return Interval(hashes, both, kept, np.zeros(sizes.instances))
 
 
@@ -146,11 +145,12 @@ def _with_deliveries(interval: Interval, instances: int) -> Interval:
     return interval._replace(work=work, stored=np.zeros((2, instances)), state=state)
 
 
-def _other(counts: Floats, other: Other) -> Floats:
-    """(K,) the tuples that the other side of a join brings of each key."""
-    if other is Other.SAME or not len(counts):
-        return counts
-    return np.full(len(counts), counts.mean())
+def _sides(counts: Floats, sizes: Sizes) -> Floats:
+    """(2, K) the tuples of both sides, as many as the stream has: an aggregate's are of one."""
+    if sizes.operator is Served.AGGREGATE:
+        return np.vstack([counts, np.zeros_like(counts)])
+    even = sizes.other is Other.EVEN and len(counts)
+    return np.vstack([counts, np.full(len(counts), counts.mean()) if even else counts]) / 2
 
 
 def _step(
@@ -178,15 +178,15 @@ def _step(
     after = before if new is table else choice.gather(base, new, [interval]).per_instance()
     moved_keys, moved_rows = _moved(table, new, base, loads)
     split = int((np.diff(new.columns.bounds) > 1).sum())
-    probes = probe_copies(new, interval, base.instances)
-    # What the interval met: the layout that was planned before it came.
     met = before
     if interval.work is not None or len(table.columns.backups):
         tuples = interval._replace(work=None)
         met = gather_loads([tuples], table, base, backup_work=1.0).per_instance()
-    met = met + (probes if new is table else probe_copies(table, interval, base.instances))
+    probes = np.zeros(base.instances)
+    if sizes.operator is Served.JOIN:
+        probes = probe_copies(new, interval, base.instances)
+        met = met + (probes if new is table else probe_copies(table, interval, base.instances))
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
-    received = after + probes if sizes.operator is Served.JOIN else after
     return new, {
         "imbalance_before": skew(before) - 1,
         "imbalance_after": skew(after) - 1,
@@ -199,12 +199,9 @@ def _step(
         "migration_cost": moved_rows / float(loads.held.sum()),
         "split_keys": split,
         "probe_copies": float(probes.sum()),
-        "rows": float(interval.arrived.sum()),
-        "deliveries": float(met.sum()),
-        "busiest": float(met.max()),
+        **delivered(float(interval.arrived.sum()), met),
         "report_bytes": raw,
         "two_stage_bytes": NUMBER_BYTES * TASK_NUMBERS * base.instances + is_due * raw,
-        "modelled_rows_per_s": modelled_rate(float(interval.arrived.sum()), received, sizes.work_s),
     }
 
 
@@ -229,9 +226,28 @@ def _reason(
     return str(reason_of(Cause.OVERLOAD, balances, changed, plan_moves(changed), counted))
 
 
-def modelled_rate(rows: float, received: Floats, work_s: float) -> float | None:
-    """Tuples a second if each delivery costs `work_s` seconds; None: deliveries cost nothing."""
-    return rows / (float(received.max()) * work_s) if work_s and received.max() else None
+def delivered(rows: float, received: Floats) -> dict[str, float]:
+    """The figures of an interval of which each instance (N,) received so many tuples."""
+    return {
+        "rows": rows,
+        "deliveries": float(received.sum()),
+        "busiest": float(received.max()),
+    }
+
+
+def judged(intervals: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The intervals by which layouts are compared: in the first, no planner has seen a load."""
+    return intervals[1:] or intervals
+
+
+def modelled_rate(intervals: Sequence[dict[str, Any]], work_s: float) -> float | None:
+    """Tuples a second if each delivery costs `work_s` seconds; None: deliveries cost nothing.
+
+    An interval takes as long as its busiest instance.
+    """
+    met = judged(intervals)
+    rows, busiest = (sum(figures[name] for figures in met) for name in ("rows", "busiest"))
+    return rows / (busiest * work_s) if work_s and busiest else None
 
 
 def _compact_bytes(loads: Loads, degree: int) -> int:
@@ -274,7 +290,7 @@ def probe_copies(table: RoutingTable, interval: Interval, instances: int) -> Flo
     return copies
 
 
-def _summary(rows: list[dict[str, Any]], compact_bytes: int) -> dict[str, Any]:
+def _summary(rows: list[dict[str, Any]], compact_bytes: int, work_s: float) -> dict[str, Any]:
     """Means over the intervals, and means over the re-plans."""
     replans = [row for row in rows if row["replanned"]]
     statistics = {
@@ -287,6 +303,7 @@ def _summary(rows: list[dict[str, Any]], compact_bytes: int) -> dict[str, Any]:
         "replans": len(replans),
         "per_replan": {name: _mean(replans, name) for name in ("moved_keys", "moved_rows")},
         "statistics_bytes": statistics,
+        "modelled_rows_per_s": modelled_rate(rows, work_s),
     }
 
 

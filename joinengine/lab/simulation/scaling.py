@@ -77,7 +77,7 @@ class Machines:
             if getattr(self, name) < 1:
                 option = name.replace("_", "-")
                 raise InvalidRequest(f"{option}: expected at least 1, found {getattr(self, name)}")
-        if not self.tail >= 1:
+        if not 1 <= self.tail < math.inf:
             raise InvalidRequest(
                 f"tail: expected a factor of 1 or more, by which the slowest of a hundred writes "
                 f"exceeds the median, found {self.tail:g}"

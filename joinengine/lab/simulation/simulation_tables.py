@@ -9,7 +9,7 @@ from rich.table import Table
 
 from joinengine.lab.simulation.advice import Verdict, advice, verdict
 from joinengine.lab.simulation.key_files import StreamFile
-from joinengine.lab.simulation.planning import Other, Sizes
+from joinengine.lab.simulation.planning import Other, Served, Sizes
 from joinengine.layouts import LAYOUTS
 
 #: The means of a report -> a cell of the table.
@@ -37,6 +37,9 @@ LEGEND = (
     "busiest: rows that the busiest instance receives, divided by its share under an even load "
     "(1.00 is best).\ndeliveries: mean number of instances that a row goes to. moved: stored rows "
     "that change instance.\nThe first interval is left out, because planners have seen no load yet."
+)
+NOT_SIMULATED = (
+    "dynamic, bi and bi-k are not simulated, because they do not plan by the loads of keys."
 )
 OTHERS = {
     Other.EVEN: "Assumes that the other stream has as many rows, spread evenly over the keys "
@@ -71,10 +74,9 @@ def tell_stream(
     say(keys)
     verdicts = [verdict(report) for report in reports if _is_layout(report["planner"])]
     say(_verdicts(verdicts, instances))
-    say(
-        f"{LEGEND}\n{OTHERS[sizes.other]}\ndynamic, bi and bi-k are not simulated, because they do "
-        "not plan by the loads of keys."
-    )
+    assumed = [OTHERS[sizes.other]] if sizes.operator is Served.JOIN else []
+    words = [LEGEND, *assumed, *_sampled(reports), NOT_SIMULATED]
+    say("\n".join(words))
     unjudged = [name for name in stopped if _is_layout(name)]
     sentence = advice(verdicts, hot[0], tuples, instances, unjudged)
     say(f"\n{sentence}")
@@ -83,6 +85,18 @@ def tell_stream(
         "layouts": [judged._asdict() for judged in verdicts],
         "advice": sentence,
     }
+
+
+def _sampled(reports: Sequence[dict[str, Any]]) -> list[str]:
+    """The sentence on the rows that candidate layouts placed, unless they placed all."""
+    some = [report for report in reports if report.get("placed", 0) < report.get("stream_rows", 0)]
+    if not some:
+        return []
+    names, first = ", ".join(report["planner"] for report in some), some[0]
+    return [
+        f"{names}: judged on {first['placed']:,} of {first['stream_rows']:,.0f} rows, drawn evenly "
+        f"from all intervals (--messages)."
+    ]
 
 
 def _is_layout(planner: str) -> bool:
@@ -104,7 +118,7 @@ def _verdicts(verdicts: Sequence[Verdict], instances: int) -> Table:
 def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
     """Tables of the planners and of the candidate layouts, if there are any; each with a legend."""
     titled = list[tuple[Table, str]]()
-    planners = [report for report in reports if "intervals" in report]
+    planners = [report for report in reports if "messages" not in report]
     if planners:
         columns: dict[str, Show] = {
             "before": lambda mean: f"{mean['imbalance_before']:.3f}",
@@ -139,7 +153,7 @@ def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
                 f"{report['replication']:.2f}",
                 f"{report['modelled_rows_per_s']:,.0f}" if report["modelled_rows_per_s"] else "-",
             )
-        titled.append((table, CHOSEN))
+        titled.append((table, "\n".join([CHOSEN, *_sampled(choosers)])))
     return titled
 
 
@@ -147,20 +161,20 @@ def _costs(planners: Sequence[dict[str, Any]]) -> Table:
     """The table of what re-plans move, and of the bytes that tasks report."""
     kinds = ("raw", "compact", "two_stage")
     columns = ["planner", "keys moved", "rows moved", *(f"{kind} kB" for kind in kinds)]
-    rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
+    rated = planners[0]["modelled_rows_per_s"] is not None
     table = _table(
         "moved by a re-plan; size of the reports of an interval: raw (by key), compact (by "
         "record), two_stage (loads first)" + ("; rows/s at saturation, modelled" if rated else ""),
         [*columns, *(["rows/s"] if rated else [])],
     )
     for report in planners:
-        moved, mean = report["per_replan"], report["mean"]
+        moved = report["per_replan"]
         table.add_row(
             report["planner"],
             f"{moved['moved_keys'] or 0:,.0f}",
             f"{moved['moved_rows'] or 0:,.0f}",
             *(f"{report['statistics_bytes'][kind] / 1e3:,.1f}" for kind in kinds),
-            *([f"{mean['modelled_rows_per_s']:,.0f}"] if rated else []),
+            *([f"{report['modelled_rows_per_s']:,.0f}"] if rated else []),
         )
     return table
 

@@ -10,6 +10,7 @@ that all planners see the same stream; an f that cannot be reached is refused.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ class KeyStream(Protocol):
         """Key hashes (K,), ascending, and their tuples (K,), interval by interval."""
 
     @abstractmethod
-    def messages(self, n: int) -> Ints:
-        """(n,) the key of each message, as a number; fewer if the stream has fewer messages."""
+    def total(self, intervals: int) -> float:
+        """The tuples of the first `intervals`."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ class Workload(KeyStream):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name}: expected at least 1, found {getattr(self, name)}")
         for name in ("zipf", "fluctuation"):
-            if not getattr(self, name) >= 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidRequest(f"{name}: expected 0 or more, found {getattr(self, name)}")
         for exponent, intervals in self.phases:
-            if not (exponent >= 0 and intervals >= 1):
+            if not (0 <= exponent < math.inf and intervals >= 1):
                 raise InvalidRequest(
                     f"zipf: expected an exponent of 0 or more and at least 1 interval, found "
                     f"{exponent:g}:{intervals}"
@@ -112,8 +113,8 @@ class Workload(KeyStream):
         _, counts = np.unique(self.messages(self.rows), return_counts=True)
         return np.sort(counts)[::-1].astype(float)
 
-    @override
     def messages(self, n: int) -> Ints:
+        """(n,) the rank of the key of each message, all drawn apart; ranks keep their weights."""
         rng = self.rng()
         if self.shape is not Shape.ZIPF:
             mu, sigma = LOGNORMAL[self.shape]
@@ -125,6 +126,10 @@ class Workload(KeyStream):
             places = rng.random(min(step, n - first)) * cumulated[-1]
             drawn.append(np.searchsorted(cumulated, places))
         return np.concatenate([np.empty(0, np.int64), *drawn])
+
+    @override
+    def total(self, intervals: int) -> float:
+        return float(self.rows * intervals)
 
     @override
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
@@ -185,6 +190,17 @@ def fluctuate(
     )
 
 
+def drawn(hashes: Words, counts: Floats, n: int, rng: np.random.Generator) -> Ints:
+    """(n,) the key of each of n tuples, in any order: a key has its part of them, to a tuple.
+
+    If `counts` (K,) are whole and sum to n, these are all tuples.
+    """
+    ends = np.cumsum(counts)
+    places = (np.arange(n) + rng.random()) * (ends[-1] / max(n, 1))
+    at = np.minimum(np.searchsorted(ends, places, side="right"), len(hashes) - 1)
+    return rng.permutation(hashes[at].astype(np.int64))
+
+
 def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
     """(n,) the source of each message: in turn, or by a skewed second key that each message has.
 
@@ -193,5 +209,5 @@ def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
     """
     if not by_key:
         return np.arange(n) % sources
-    second = Workload(zipf=1.0, seed=seed + 1).messages(n).astype(np.uint64)
+    second = Workload(zipf=1.0, seed=(seed + 1) % 2**32).messages(n).astype(np.uint64)
     return (mix(second + np.uint64(17)) % np.uint64(sources)).astype(np.int64)

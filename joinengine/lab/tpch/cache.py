@@ -61,7 +61,10 @@ def kept() -> list[Kept]:
 
 
 def clear(entries: Sequence[Kept]) -> list[Kept]:
-    """Remove entries; returns those that are gone. What another process is making now stays."""
+    """Remove entries; returns those that are gone.
+
+    What another process is making now stays, as does what may not be removed.
+    """
     gone = list[Kept]()
     for entry in entries:
         lock = _lock_of(entry.path)
@@ -71,10 +74,11 @@ def clear(entries: Sequence[Kept]) -> list[Kept]:
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
                     entry.path.unlink(missing_ok=True)
-        except Timeout:
+            lock.unlink(missing_ok=True)
+        except (Timeout, OSError):
             continue
-        lock.unlink(missing_ok=True)
-        gone.append(entry)
+        if not entry.path.exists():
+            gone.append(entry)
     return gone
 
 
@@ -143,7 +147,7 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
     total = _size(sum(entry.size_bytes for entry in chosen))
     number = f"{len(chosen)} entr{'y' if len(chosen) == 1 else 'ies'}"
     if clearing:
-        waiting = f"; kept {busy} in use" if busy else ""
+        waiting = f"; kept {busy}, in use or not removable" if busy else ""
         _print(f"removed {number}, {total}{waiting}")
     else:
         _print(f"{number}, {total} in {home()}; `joinengine cache --clear` removes them")

@@ -7,6 +7,7 @@ Source: Fang et al., JOS 2017, section 5.1.2 (foreign keys follow Zipf(z) over t
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass
 
@@ -41,7 +42,7 @@ def shuffled(seed: int, name: str, n: int) -> NDArray[np.int64]:
 
 def check_zipf(z: float) -> None:
     """Raise InvalidRequest if `z` is not an exponent of a Zipf distribution: 0 or more."""
-    if not z >= 0:
+    if not 0 <= z < math.inf:
         raise InvalidRequest(f"zipf: expected an exponent of 0 or more, found {z}; 0 is uniform")
 
 

@@ -9,6 +9,7 @@ says what each interval holds and how far event time has come
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -100,12 +101,21 @@ class RecordedStream:
         return f"{self.folder if self.reach is None else self.reach}/{table}.json"
 
     def files(self, table: str) -> str:
-        """A glob of all Parquet files of a table."""
-        return str(self.folder / table / "*.parquet")
+        """A glob of all Parquet files of a table, as it stands between quotes in SQL."""
+        return f"{in_quotes(self.folder / table)}/*.parquet"
 
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table, with its event time."""
         return pq.read_schema(str(self.folder / f"{table}.schema.parquet"))
+
+
+def in_quotes(path: Path) -> str:
+    """A path as it stands between quotes in SQL, where DuckDB takes it for a pattern.
+
+    >>> in_quotes(Path("o'b[1]"))
+    "o''b[[]1]"
+    """
+    return glob.escape(str(path)).replace("'", "''")
 
 
 def time_column(table: str) -> str:

@@ -28,6 +28,8 @@ from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
 
 #: Texts at scale 1.
 TEXTS = 2_950_000
@@ -50,6 +52,11 @@ class FirstStory(Query):
 
     @override
     def stream(self, options: Options) -> SyntheticSpec:
+        if options.window_us is not None:
+            raise InvalidRequest(
+                f"window: {self.name} compares with the last {HISTORY} texts, found "
+                f"{describe(options.window_us)}; leave --window out"
+            )
         return options.synthetic("texts", TEXTS, _texts, texts_a_story=TEXTS_A_STORY)
 
     @override
