@@ -198,28 +198,36 @@ def test_a_half_written_file_is_waited_for(folder):
         late.discover()
 
 
+class Sleeper:
+    """A clock that goes on when somebody sleeps; `then(how often)` is called each time."""
+
+    def __init__(self, monkeypatch, start_s, then=lambda times: None):
+        self.slept, self.start_s, self.then = [], start_s, then
+        monkeypatch.setattr("joinengine.sources.feeds.MACHINE", self)
+
+    def now_s(self):
+        return self.start_s + sum(self.slept)
+
+    timer_s = now_s
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.then(len(self.slept))
+
+
 def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch, caplog):
     half = folder / "half.parquet"
     half.write_bytes(b"PAR1")
-    slept = []
 
-    class World:
-        def now_s(self):
-            return half.stat().st_ctime + sum(slept)
+    def then(times):
+        if times == 3:
+            put(folder, "half.parquet", id=[3], name=["c"])
 
-        timer_s = now_s
-
-        def sleep(self, seconds):
-            slept.append(seconds)
-            if len(slept) == 3:
-                put(folder, "half.parquet", id=[3], name=["c"])
-
-    world = World()
-    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", world)
+    world = Sleeper(monkeypatch, half.stat().st_ctime, then)
     found = feed(folder, settle_s=30.0)
     with caplog.at_level(logging.WARNING, "joinengine"):
         found.discover(wait=world.sleep)
-    assert (found.end(), len(slept)) == (2, 3)
+    assert (found.end(), len(world.slept)) == (2, 3)
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.endswith(f"file {half} is not complete yet; waiting up to 30 s for it")
 
@@ -227,23 +235,11 @@ def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch, capl
 def test_a_look_that_waits_ends_when_the_file_is_bad(folder, monkeypatch):
     half = folder / "half.parquet"
     half.write_bytes(b"PAR1")
-    slept = []
-
-    class World:
-        def now_s(self):
-            return half.stat().st_ctime + sum(slept)
-
-        timer_s = now_s
-
-        def sleep(self, seconds):
-            slept.append(seconds)
-
-    world = World()
-    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", world)
+    world = Sleeper(monkeypatch, half.stat().st_ctime)
     found = feed(folder, settle_s=2.0, on_bad_file=OnBadFile.SKIP)
     found.discover(wait=world.sleep)
     assert found.end() == 2
-    assert sum(slept) == pytest.approx(2.0)
+    assert sum(world.slept) == pytest.approx(2.0)
 
 
 def test_an_unknown_column_is_left_out_with_one_warning(folder, caplog):
