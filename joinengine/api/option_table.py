@@ -248,8 +248,8 @@ _LINES = (
     ),
     Option(
         "liveToken",
-        Value("16 to 200 letters and digits", check_token),
-        "The secret that gives access to the live page. If not given, it is random.",
+        Value("16 to 200 letters, digits, `-`, `.`, `_` or `~`", check_token),
+        "The secret that gives access to the live page. Without it and the variable, it is random.",
         variable="JOINENGINE_LIVE_TOKEN",
     ),
     Option(

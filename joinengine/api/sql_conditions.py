@@ -122,7 +122,9 @@ class Conditions:
         where = " and ".join(self._left_over(chosen, window)) or None
         if on is None:
             if where is None:
-                raise self._refusal("a join needs a condition; write ON with an equality")
+                raise self._refusal(
+                    "a join needs a condition; write JOIN .. ON with an equality, or the equality in WHERE"
+                )
             on, where = theta(where), None
         how = {} if self.pair.how == "inner" else {"how": self.pair.how}
         timed = {} if window is None else {"within": self._within(window)}
