@@ -140,7 +140,7 @@ def _planned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
     newest = state.layouts.newest
     plan = _returned(state, history)
     if plan is None and history:
-        plan = newest.choice.plan(newest.layout, history)
+        plan = newest.choice.plan(newest.layout, history, newest.wanted)
     return plan
 
 

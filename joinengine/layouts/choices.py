@@ -279,7 +279,7 @@ class Pkg(LayoutChoice):
         return self.intervals
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """The loads that the next batch starts from; nothing moves."""
         assert isinstance(layout, CandidateBased)
         levels = loads_of(history)

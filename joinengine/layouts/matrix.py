@@ -126,7 +126,7 @@ class Dynamic(LayoutChoice):
         return 1
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """Another shape, if the present one stores too much."""
         assert isinstance(layout, Grid)
         sizes = stream_sizes(layout, history[-1])
