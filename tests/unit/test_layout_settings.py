@@ -163,7 +163,7 @@ def test_the_command_lists_the_settings_of_a_layout(tmp_path):
         *[("auto", "most_moved", value, "above 0") for value in (0.0, -0.5)],
         ("auto", "most_moved", 0, r"above 0, found 0; 1 means no limit"),
         *[("bi-k", "subgroup_count", value, "from 1 to 32768, or None") for value in (0, 32769)],
-        *[(name, "tolerance", 0.99, "at least 1") for name in ("bi", "bi-k", "dynamic")],
+        *[(n, "tolerance", v, "a number from 1 on") for n in ("bi", "bi-k", "dynamic") for v in (0.99, math.inf)],
         *[("pkg", "choices", value, "from 1 to 65536") for value in (0, 65537)],
         *[("d-choices", "d", value, "from 1 to 65536, or None") for value in (0, 65537)],
         *[("mixed", "degree", value, "from 0 to 16, or None") for value in (-1, 17)],
