@@ -318,3 +318,22 @@ def test_a_plan_must_pay():
     assert not choice.pays(before, np.array([limit + 15_000, 2 * mean - limit - 15_000]))
     few = before / 1e5  # 10 tuples: all noise
     assert not choice.pays(few, np.full(2, few.mean()))
+
+
+@pytest.mark.parametrize("planner", [dlb.plan_dlb_heavy, dlb.plan_dlb_light])
+def test_dlb_ends_where_a_key_is_less_than_loads_are_rounded_by(planner):
+    """It went to and fro between two instances, each of which seemed to have more with it."""
+    loads = replace(loads_of([0.3], [0]), rest=np.array([1e7, 1e7, 5e8]))
+    with patch.object(dlb, "_next_move", _at_most(20, dlb._next_move)):
+        planner(loads, 15.0)
+
+
+def _at_most(times, function):
+    """The function, which may be called so many times."""
+    left = iter(range(times))
+
+    def called(*args, **named):
+        assert next(left, None) is not None, "it does not end"
+        return function(*args, **named)
+
+    return called
