@@ -200,7 +200,7 @@ def _grown(state: OperatorState, history: Sequence[Interval]) -> tuple[Chosen, P
     """The layout with more instances; None if it cannot have more."""
     newest, held = state.layouts.newest, state.held_per_instance()
     grown = newest.choice.grow(newest.layout, held)
-    if grown.instances > MAX_INSTANCES:
+    if grown is newest.layout or grown.instances > MAX_INSTANCES:
         return None
     plan = plan_between(newest.layout, grown, Occasion(Cause.CAPACITY, held, history))
     return Chosen(newest.choice, grown, grown.wanted), plan

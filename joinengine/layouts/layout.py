@@ -272,7 +272,7 @@ class LayoutChoice(Protocol):
 
     @abstractmethod
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
-        """The layout with as few more instances as its rule allows.
+        """The layout with as few more instances as its rule allows; itself, if none are left.
 
         `held` (N,): how much each instance holds; the fullest instance is to be relieved.
         """

@@ -305,7 +305,11 @@ class Ftlb(WithinLimit):
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
         """One instance more, with its standbys."""
-        return self.resized(layout, layout.instances // self.group_size + 1)
+        assert isinstance(layout, KeyBased)
+        instances = layout.instances // self.group_size + 1
+        if instances * self.group_size > MAX_INSTANCES:
+            return layout
+        return self.resized(layout, instances)
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:

@@ -13,7 +13,7 @@ from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
 from joinengine.driver.stages import Arrived, Computed, Moment, Ran, Routed
 from joinengine.exchange.task_results import ToOperator
-from joinengine.layouts import Bi, Ftlb, Hash, Mnrt, choose
+from joinengine.layouts import Bi, Dynamic, Ftlb, Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Attempt, QuerySpec
 from joinengine.results.targets import Discard
@@ -163,6 +163,22 @@ def test_a_layout_grows_if_no_plan_relieves_full_instances_and_others_fill_up(he
 def test_a_layout_does_not_grow_while_its_planner_waits_for_all_keys():
     assert full((90, 210, 90, 90), Ftlb(), whole=False)[1] is None
     assert full((90, 210, 90, 90), Ftlb())[1].cause is not Cause.CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("choice", "instances"),
+    [(Dynamic(), 1 << 15), (Ftlb(standby=True), 1 << 15), (Hash(), 1 << 16)],
+)
+def test_a_layout_that_cannot_have_more_instances_stays(choice, instances):
+    query = two_way(window(), instances=instances)
+    manifest = manifest_of(query, choice)
+    most = manifest.operators[0].layouts.newest.layout.instances
+    runs = [run_of(instance, rows=100, name=f"{instance}") for instance in range(most)]
+    state, reason = wished(
+        query, with_state(manifest, holding(manifest.operators[0], *runs)), capacity=60
+    )
+    assert reason is None
+    assert state.layouts.newest.layout.instances == most
 
 
 def test_a_wish_that_a_layout_cannot_serve_is_refused():
