@@ -4,16 +4,20 @@ Why: a level by list is known before any tuple comes; one by a predicate or by r
 from what tasks count, and a rank changes with the load.
 
 How: a key that needs more backups gets them at the least loaded instances that have no copy of it;
-one that needs fewer loses first those that the base function does not name, so that it lies like
-other keys again and leaves the table, then those at the fullest. So that keys around a rank do not
-come and go, a key keeps its level until it is beyond twice the rank.
+one that needs fewer loses first those that fail together with another copy, then those that the
+base function does not name, so that it lies like other keys again and leaves the table, then those
+at the fullest. If copies fail together beside domains that have none, since the domains are others
+than before, one of them goes elsewhere. So that keys around a rank do not come and go, a key keeps
+its level until it is beyond twice the rank.
 
-Law: no two copies of a key are at one instance, and no home changes.
+Law: no two copies of a key are at one instance, or in one failure domain while another has none;
+no home changes.
 Cost: some array operations over the keys, and a loop over those whose backups change.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,8 +25,9 @@ import numpy as np
 
 from joinengine.balancing.ftlb import NewHolders
 from joinengine.balancing.loads import Loads
-from joinengine.balancing.statistics import Ints
+from joinengine.balancing.statistics import Bools, Ints
 from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import distinct
 from joinengine.routing.routes import Instances
 
 #: A key keeps its rank until so many times the rank.
@@ -69,39 +74,53 @@ def wanted_backups(loads: Loads, levels: Levels, counted: tuple[Words, Ints]) ->
 def with_backups(
     loads: Loads, wanted: Ints, plain: Instances, domains: int | None = None
 ) -> NewHolders:
-    """The copies of the keys that have more or fewer backups than `wanted` (K,).
+    """The copies of the keys that have more or fewer than `wanted` (K,) backups, or not apart.
 
     `plain`: (K, copies) where the keys would be without a routing table. `domains`: instances whose
     numbers are equal modulo it fail together; None: each fails alone.
     """
     level, holders = loads.per_instance(), dict[int, tuple[int, ...]]()
-    cost = loads.backups.load
+    cost, n = loads.backups.load, loads.n_instances
+    domains = min(domains or n, n)
     homes = np.zeros(len(loads.hashes), np.int64)
     homes[loads.keys] = loads.instances
-    odd = np.flatnonzero(_present(loads) != wanted)
+    odd = np.flatnonzero((_present(loads) != wanted) | _together(loads, homes, domains))
     present = {key: list[int]() for key in odd.tolist()}
     some = np.isin(loads.backups.keys, odd)
     pairs = loads.backups.keys[some].tolist(), loads.backups.instances[some].tolist()
     for key, backup in zip(*pairs, strict=True):
         present[key].append(backup)
     for key in odd[np.argsort(-cost[odd], kind="stable")].tolist():
-        backups = present[key]
-        taken = {int(homes[key]), *backups}
-        while len(backups) < wanted[key]:
-            others = _others(taken, loads.n_instances, domains or loads.n_instances)
-            new = min(others, key=lambda instance: (level[instance], instance))
-            level[new] += cost[key]
-            backups.append(new)
-            taken.add(new)
-        while len(backups) > wanted[key]:
-            kept = plain[key].tolist()
-            gone = max(
-                backups, key=lambda instance: (instance not in kept, level[instance], instance)
-            )
-            level[gone] -= cost[key]
-            backups.remove(gone)
-        holders[key] = (int(homes[key]), *backups)
+        home, backups, kept = int(homes[key]), present[key], plain[key].tolist()
+        while True:
+            used = Counter(instance % domains for instance in (home, *backups))
+            doubled = [backup for backup in backups if used[backup % domains] > 1]
+            if len(backups) < wanted[key]:
+                others = _others({home, *backups}, n, domains)
+                new = min(others, key=lambda instance: (level[instance], instance))
+                level[new] += cost[key]
+                backups.append(new)
+            elif len(backups) > wanted[key] or (doubled and len(used) < domains):
+                gone = max(
+                    doubled or backups,
+                    key=lambda instance: (instance not in kept, level[instance], instance),
+                )
+                level[gone] -= cost[key]
+                backups.remove(gone)
+            else:
+                break
+        holders[key] = (home, *backups)
     return holders
+
+
+def _together(loads: Loads, homes: Ints, domains: int) -> Bools:
+    """(K,) whether two copies of a key fail together although they need not."""
+    if domains == loads.n_instances:
+        return np.zeros(len(homes), bool)
+    keys, backups = loads.backups.keys, loads.backups.instances
+    places = [np.arange(len(homes)) * domains + homes % domains, keys * domains + backups % domains]
+    used = np.bincount(distinct(np.concatenate(places)) // domains, minlength=len(homes))
+    return np.asarray(used < np.minimum(1 + _present(loads), domains))
 
 
 def _present(loads: Loads) -> Ints:

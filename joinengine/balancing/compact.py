@@ -13,7 +13,8 @@ far nearer to zero. The differences are kept per instance: kept as one sum for a
 it, they cancel in total and not on an instance (3.5 % off for R = 256 where ours is 0.01 %).
 
 Law: an instance's rounded loads sum to its loads up to about R. Degree 0 rounds to whole numbers.
-Cost: three sorts of the keys to gather the records; planning then follows their number.
+Cost: some sorts of the keys to gather the records, and a loop over the values that each instance
+has, of about a microsecond each; planning then follows the number of the records.
 Source: Fang et al., 2016 (arXiv 1610.05121), section 4: compact representation and HLHE. There
 tasks report records; here tasks report key by key and the planner gathers the records, which saves
 time only if one gathering serves many trials (`mixed`, `mixed-bf`).
@@ -92,27 +93,37 @@ def discretise(values: Floats, groups: Ints, n_groups: int, degree: int) -> Ints
     kinds = distinct(whole)
     kind = np.searchsorted(kinds, whole)
     lower, upper = neighbours(kinds, degree)
-    cells = kind * n_groups + groups
-    counts = np.bincount(cells, minlength=len(kinds) * n_groups).reshape(len(kinds), n_groups)
-    uppers = np.zeros_like(counts)
-    deviation = np.zeros(n_groups)
-    for i in range(len(kinds) - 1, -1, -1):
-        below, width = kinds[i] - lower[i], max(upper[i] - lower[i], 1)
-        # In closed form what rounding counts[i] equal values one at a time gives: down while the
-        # running deviation is at most 0, up while it is above. It ends in (below - width, below].
-        after = deviation + below * counts[i]
-        if upper[i] > lower[i]:
-            uppers[i] = np.clip(np.ceil((after - below) / width), 0, counts[i])
-        deviation = after - width * uppers[i]
+    order = np.lexsort((kind, groups))
+    cells = (groups * len(kinds) + kind)[order]
+    firsts = np.flatnonzero(np.diff(cells, prepend=-1))
+    counts = np.diff(firsts, append=len(cells))
+    uppers = _uppers(groups[order[firsts]], kinds, (lower, upper), kind[order[firsts]], counts)
+    rank = np.arange(len(cells)) - np.repeat(firsts, counts)
+    raised = order[rank < np.repeat(uppers, counts)]
     rounded: Ints = lower[kind]
-    between = np.flatnonzero(uppers.ravel()[cells])
-    cells = cells[between]
-    order = np.argsort(cells, kind="stable")
-    firsts = np.flatnonzero(np.diff(cells[order], prepend=-1))
-    rank = np.arange(len(cells)) - np.repeat(firsts, np.diff(firsts, append=len(cells)))
-    raised = between[order[rank < uppers.ravel()[cells[order]]]]
     rounded[raised] = upper[kind[raised]]
     return rounded
+
+
+def _uppers(
+    groups: Ints, kinds: Ints, around: tuple[Ints, Ints], kind: Ints, counts: Ints
+) -> list[int]:
+    """Of (C,) cells, each of `counts` equal values in one group, how many values are rounded up.
+
+    Cells are by group, and by ascending `kind`; `around`: the representatives next to (V,) `kinds`.
+    """
+    below, width = (kinds - around[0])[kind].tolist(), (around[1] - around[0])[kind].tolist()
+    uppers, deviation, before = [0] * len(below), 0, -1
+    cells = zip(groups.tolist(), below, width, counts.tolist(), strict=True)
+    for cell, (group, over, gap, count) in reversed(list(enumerate(cells))):
+        # In closed form what rounding `count` equal values one at a time gives: down while the
+        # running deviation is at most 0, up while it is above. It ends in (over - gap, over].
+        deviation = over * count + (deviation if group == before else 0)
+        if gap:
+            uppers[cell] = min(max(-((over - deviation) // gap), 0), count)
+        deviation -= gap * uppers[cell]
+        before = group
+    return uppers
 
 
 def neighbours(values: Ints, degree: int) -> tuple[Ints, Ints]:

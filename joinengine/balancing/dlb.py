@@ -117,8 +117,9 @@ def _next_move(
     for source in _by_load(level):
         if source == target:
             return None
-        # The sum of squares falls if the key weighs less than the gap.
-        gap = float(level[source] - level[target]) * (1 - ROUNDING)
+        # The sum of squares falls if the key weighs less than the gap, by more than what rounding
+        # the loads may make of it.
+        gap = float(level[source] * (1 - ROUNDING) - level[target])
         keys = shelves.at(source)
         number = 0 if lightest else bisect_left(keys, (gap, -1)) - 1
         if 0 <= number < len(keys) and keys[number][0] < gap:

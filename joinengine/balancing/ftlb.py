@@ -31,7 +31,7 @@ import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING
 from joinengine.balancing.loads import Loads
-from joinengine.balancing.statistics import Floats, Ints
+from joinengine.balancing.statistics import Bools, Floats, Ints
 
 #: Key number -> the instances of its copies, its home first, for the keys that a plan changes.
 NewHolders = dict[int, tuple[int, ...]]
@@ -148,22 +148,34 @@ class _Plan:
 
         Keys of which they are backups go first, since no state moves for these.
         """
+        keys = np.repeat(np.arange(len(self.cost)), np.diff(self.first))
         for instance in np.flatnonzero(self.level < least).tolist():
             full = np.argsort(-self.level, kind="stable").tolist()
-            for key in chain(self._backed_at(instance, full), self._homed_at(full)):
+            every = np.ones(len(self.cost), bool)
+            backed = ~every
+            backed[keys[self.backups == instance]] = True
+            for key in chain(
+                *(self._fitting(some, full, instance, least) for some in (backed, every))
+            ):
                 if self.level[instance] >= least:
                     break
                 self._give(key, instance, least)
 
-    def _homed_at(self, instances: Sequence[int]) -> Iterator[int]:
-        """The keys that have stayed at their homes, in the order of `instances` and of M(k)."""
-        for instance in instances:
-            keys = self.native[instance]
-            yield from keys[self.home[keys] == instance].tolist()
+    def _fitting(
+        self, among: Bools, homes: Sequence[int], instance: int, least: float
+    ) -> Iterator[int]:
+        """The keys `among` (K,) all that have stayed at their homes and may fit at an instance.
 
-    def _backed_at(self, instance: int, homes: Sequence[int]) -> Iterator[int]:
-        """The same, of keys of which `instance` is a backup."""
-        return (key for key in self._homed_at(homes) if instance in self.backups_of(key))
+        In the order of `homes` and of M(k).
+        """
+        slack = ROUNDING * self.mean
+        for home in homes:
+            keys = self.native[home]
+            moved = (self.cost - self.copy)[keys]  # at least, since a backup may stay behind
+            fits = among[keys] & (self.home[keys] == home)
+            fits &= self.level[instance] + moved <= self.limit + slack
+            fits &= self.level[home] - moved >= least - slack
+            yield from keys[fits].tolist()
 
     def _give(self, key: int, instance: int, least: float) -> None:
         """Let an instance take a key over, if it stays below UL and the home above `least`."""

@@ -94,7 +94,9 @@ def _poured(level: Floats, homes: Ints, spread: float, fixed: float) -> Filled:
     homes = homes[np.argsort(level[homes], kind="stable")]
     tops = _tops(level[homes], spread)
     homes, top = homes[: len(tops)], float(tops[-1])
-    parts = (top - level[homes]) / spread if spread > 0 else np.eye(1, len(homes))[0]
+    parts = (top - level[homes]) / spread if spread > 0 else np.zeros(len(homes))
+    if not parts.any():  # the first has a key that raises no level, be it for rounding
+        parts[0] = 1.0
     parts = parts / parts.sum()
     shares = {int(i): float(p) for i, p in zip(homes, parts, strict=True) if p > DUST}
     return Filled(top + fixed, shares)

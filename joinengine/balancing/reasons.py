@@ -56,7 +56,7 @@ class Cause(StrEnum):
     LOSS = "loss"
     #: an instance that had lost its state has it again, and is the home of its keys as before
     REFILLED = "refilled"
-    #: keys have come under another service level, or left one
+    #: keys have come under another service level, or left one, or have copies that fail together
     LEVELS = "levels"
 
     @property
@@ -87,7 +87,7 @@ _WORDS = {
     Cause.CAPACITY: "an instance is full",
     Cause.LOSS: "instances lost their state",
     Cause.REFILLED: "instances have their state again",
-    Cause.LEVELS: "keys have other service levels",
+    Cause.LEVELS: "keys need other backups",
 }
 
 

@@ -26,15 +26,15 @@ def build_table(table: RoutingTable, loads: Loads, changed: NewShares) -> Routin
     for key, shares in changed.items():
         hash_ = int(loads.hashes[key])
         old = table.placements.get(hash_) or Placement.whole(int(loads.homes[key]))
-        if len(shares) == 1:
-            (home,) = shares
+        fragments = reshare(old.fragments, shares) if len(shares) > 1 else ()
+        if len(fragments) < 2:  # all other shares are less than u can cut off
+            home = fragments[0].instance if fragments else next(iter(shares))
             if home == loads.homes[key]:
                 placements.pop(hash_, None)
             else:
                 placements[hash_] = Placement.whole(home)
             continue
         mode = Mode.COPIED if loads.copied[key] else Mode.SPLIT
-        fragments = reshare(old.fragments, shares)
         placements[hash_] = Placement(mode, fragments, Side(int(loads.split_sides[key])))
     return RoutingTable(placements)
 

@@ -1,8 +1,9 @@
 """Decides which layout an operator has in the next batch.
 
 Why: a batch may end with three reasons for another layout: a wish of the user (a switch, a resize,
-a restart with other settings), an instance that is full, and a plan that pays. They are tried in
+a restart with other settings), a plan that pays, and an instance that is full. They are tried in
 this order, and the first that applies wins; the state is then treated the same way for all three.
+If instances are full as a mean, no plan relieves them, and growth comes before plans.
 
 Law: functions of the state, of the counts and of the wishes. No Spark, no files. A layout changes
 only with a reason; the one reason for which it stays is that a plan was declined.
@@ -26,6 +27,10 @@ from joinengine.operators.base import Operator
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.state.operator_state import Layouts, Move, OperatorState, Rehome
 from joinengine.state.wished import Relayout
+
+#: A layout grows only while its instances hold more than this part of `capacity` as a mean: if one
+#: is full beside such empty ones, a few keys are hot, and more instances do not divide them.
+FILLED_PART = 0.5
 
 
 def fitted_wish(wish: Relayout, operator: Operator, operators: int, naming: Naming) -> Relayout:
@@ -68,14 +73,13 @@ def after_batch(
     newest = state.layouts.newest
     if wishes:
         return _take(operator, state, *_wished(state, history, wishes), lazy=lazy)
-    grown = _grown(operator, state, history, capacity)
-    if grown is not None:
-        return _take(operator, state, *grown, lazy=lazy)
+    plan = None if newest.absent else _planned(state, history)
+    if _must_grow(operator, state, history, plan, capacity):
+        grown = _grown(state, history)
+        if grown is not None:
+            return _take(operator, state, *grown, lazy=lazy)
     if newest.absent:  # planners wait: no home may go where copies are missing
         return _refilling(state), None
-    plan = _returned(state, history)
-    if plan is None and history:
-        plan = newest.choice.plan(newest.layout, history)
     if plan is None:
         return state, None
     planned = replace(newest, layout=plan.layout)
@@ -131,6 +135,15 @@ def _refilling(state: OperatorState) -> OperatorState:
     return replace(state, layouts=replace(layouts, pending=refill))
 
 
+def _planned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
+    """What the layout changes by itself."""
+    newest = state.layouts.newest
+    plan = _returned(state, history)
+    if plan is None and history:
+        plan = newest.choice.plan(newest.layout, history, newest.wanted)
+    return plan
+
+
 def _returned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
     """Hashed keys go back to instances that were lost and are whole again; None: all are there."""
     layout = state.layouts.newest.layout
@@ -162,18 +175,32 @@ def _wished(
     return Chosen(choice, plan.layout, instances), plan
 
 
-def _grown(
-    operator: Operator, state: OperatorState, history: Sequence[Interval], capacity: int | None
-) -> tuple[Chosen, Plan] | None:
-    """The layout with more instances; None if no instance holds more than `capacity`."""
+def _must_grow(
+    operator: Operator,
+    state: OperatorState,
+    history: Sequence[Interval],
+    plan: Plan | None,
+    capacity: int | None,
+) -> bool:
+    """Whether an instance holds more than `capacity`, and only more instances relieve it."""
     if capacity is None or not operator.policy.grows:
-        return None
-    held = state.held_per_instance()
-    if max(held) <= capacity:
-        return None
-    newest = state.layouts.newest
+        return False
+    held, newest = state.held_per_instance(), state.layouts.newest
+    mean = sum(held) / len(held)
+    if max(held) <= capacity or mean <= FILLED_PART * capacity:
+        return False
+    if plan is not None and plan.reason.cause.is_replan:
+        return mean > capacity
+    # The planner may see too few keys: then it has asked for all, and plans after the next batch.
+    waits = bool(history) and not history[-1].whole and newest.choice.asks(newest.layout, history)
+    return mean > capacity or not waits
+
+
+def _grown(state: OperatorState, history: Sequence[Interval]) -> tuple[Chosen, Plan] | None:
+    """The layout with more instances; None if it cannot have more."""
+    newest, held = state.layouts.newest, state.held_per_instance()
     grown = newest.choice.grow(newest.layout, held)
-    if grown.instances > MAX_INSTANCES:
+    if grown is newest.layout or grown.instances > MAX_INSTANCES:
         return None
     plan = plan_between(newest.layout, grown, Occasion(Cause.CAPACITY, held, history))
     return Chosen(newest.choice, grown, grown.wanted), plan

@@ -59,6 +59,8 @@ class Settings:
     recovery: Recovery = Recovery.REPLICAS
     #: what a batch waits for before it is committed
     durability: Durability = Durability.BATCH
+    #: on how many executors tasks have fixed places, so that each is a failure domain; 0: on none
+    executors: int = 0
     #: batches before which an executor is killed
     kills: frozenset[int] = frozenset()
     #: bytes of an object store's files that an executor keeps on its disk

@@ -179,10 +179,11 @@ class Auto(Dividing):
         return divide(table, loads, self.imbalance)
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """The plan that pays; one that keeps the layout, if none does; None: none is due."""
         if isinstance(layout, Grid | Biclique):
-            return keyless.plan(layout, history, len(history) / max(self.payback, ROUNDING))
+            life = len(history) / max(self.payback, ROUNDING)
+            return keyless.plan(layout, history, max(wanted, layout.instances), life)
         assert isinstance(layout, KeyBased)
         seen = self._seen(layout, history)
         stay, cold = resting(layout.table, seen.loads, history, seen.counted.limit)
@@ -191,9 +192,9 @@ class Auto(Dividing):
         else:
             tables = [gather(layout.table, seen.loads, seen.counted.limit, cold)]
         declined = None
-        for wanted in tables:
-            if wanted.placements != layout.table.placements:
-                plan, pays = self._judged(seen, wanted)
+        for best in tables:
+            if best.placements != layout.table.placements:
+                plan, pays = self._judged(seen, best)
                 if pays:
                     return plan
                 declined = declined or plan

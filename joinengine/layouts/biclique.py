@@ -176,7 +176,7 @@ class _Biclique(LayoutChoice):
         return 1 if self.resize else 0
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """Other sizes of the sides, if the instances of one side store too much."""
         assert isinstance(layout, Biclique)
         newest, n = history[-1], layout.instances
@@ -190,25 +190,25 @@ class _Biclique(LayoutChoice):
         loads = state if now in level else work
         if loads is state and state[now].greatest <= self.tolerance * state[best].greatest:
             return None
-        wanted = sized(n, best, least)
-        cost = Cost(moved=_leaving(layout, wanted, newest.state))
-        shapes = in_words(layout), in_words(wanted)
+        after = _shifted(layout, best)
+        cost = Cost(moved=_leaving(layout, after, newest.state))
+        shapes = in_words(layout), in_words(after)
         reason = Reason(Cause.SHAPE, loads[now], loads[best], cost, shapes=shapes)
-        return Plan(wanted, reason, rehome=True)
+        return Plan(after, reason, rehome=True)
 
     @override
     def resized(self, layout: Layout, instances: int) -> Biclique:
-        """Add instances one by one to the fullest subgroup; with fewer instances it starts anew."""
+        """Add instances one by one to the smallest subgroup; with fewer it starts anew."""
         assert isinstance(layout, Biclique)
         if instances < layout.instances:
             return self.start(instances)
-        larger = layout
-        while larger.instances < instances:
-            sizes = [len(larger.units(side)) for side in PAIR]
+        groups = _members(layout)
+        sizes = [len(layout.units(side)) for side in PAIR]
+        for instance in range(layout.instances, instances):
             side = Side.LEFT if sizes[0] <= sizes[1] else Side.RIGHT
-            smallest = min(larger.groups[side], key=len)
-            larger = _joined(larger, side, larger.groups[side].index(smallest), None)
-        return larger
+            min(groups[side], key=len).append(instance)
+            sizes[side] += 1
+        return _regrouped(layout, groups)
 
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Biclique:
@@ -276,6 +276,34 @@ def worked(interval: Interval, instances: int, subgroups: int) -> dict[int, Bala
     return balances
 
 
+def _members(layout: Biclique) -> list[list[list[int]]]:
+    """The instances of each subgroup of each side."""
+    return [[[instance for instance, _ in group] for group in side] for side in layout.groups]
+
+
+def _regrouped(layout: Biclique, groups: list[list[list[int]]]) -> Biclique:
+    """The layout with these instances in its subgroups; those that change have equal shares."""
+    left, right = (
+        tuple(
+            group if {instance for instance, _ in group} == set(members) else even(sorted(members))
+            for group, members in zip(layout.groups[side], groups[side], strict=True)
+        )
+        for side in PAIR
+    )
+    return Biclique((left, right))
+
+
+def _shifted(layout: Biclique, left: int) -> Biclique:
+    """The layout with `left` instances for the left side; those that keep their side stay."""
+    groups, more = _members(layout), left - len(layout.units(Side.LEFT))
+    giver = Side.RIGHT if more > 0 else Side.LEFT
+    for _ in range(abs(more)):
+        largest = max(groups[giver], key=len)
+        instance = largest.pop(0 if giver is Side.RIGHT else -1)
+        min(groups[giver.other], key=len).append(instance)
+    return _regrouped(layout, groups)
+
+
 def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> float:
     """How many tuples of (2, N) `state` are at instances that leave their subgroup."""
     members = [
@@ -290,18 +318,13 @@ def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> f
     return float(sum(state[side, instance] for side, _, instance in members[0] - members[1]))
 
 
-def _joined(
-    layout: Biclique, side: Side, number: int, held: NDArray[np.float64] | None
-) -> Biclique:
+def _joined(layout: Biclique, side: Side, number: int, held: NDArray[np.float64]) -> Biclique:
     """The next instance as a member of one subgroup; the emptier, the larger the share."""
     group = layout.groups[side][number]
     instances = [instance for instance, _ in group] + [layout.instances]
-    shares = None
-    if held is not None:
-        room = held[instances[:-1]].max() * 1.01 - np.append(held[instances[:-1]], 0)
-        shares = room + 0.01 * room.sum()
+    room = held[instances[:-1]].max() * 1.01 - np.append(held[instances[:-1]], 0)
     groups = list(layout.groups[side])
-    groups[number] = even(instances, shares)
+    groups[number] = even(instances, room + 0.01 * room.sum())
     sides = list(layout.groups)
     sides[side] = tuple(groups)
     return Biclique((sides[0], sides[1]))

@@ -65,10 +65,13 @@ def covering(hash_: int, holders: Ints, choices: int, instances: int) -> int:
     3
     """
     drawn = drawn_for(hash_, max(choices, instances - 1), instances)
-    firsts = [np.flatnonzero(drawn == holder) for holder in holders.tolist()]
-    if not all(map(len, firsts)):
+    places, firsts = np.unique(drawn, return_index=True)
+    needed = np.full(instances, -1)
+    needed[places] = firsts + 1
+    needed = needed[holders]
+    if (needed < 0).any():
         return max(instances, choices + 1)
-    return max([choices, *(int(first[0]) + 1 for first in firsts)])
+    return max(choices, int(needed.max(initial=0)))
 
 
 def least_degree(head: Sequence[float], instances: int) -> int:

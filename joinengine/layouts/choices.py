@@ -279,7 +279,7 @@ class Pkg(LayoutChoice):
         return self.intervals
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """The loads that the next batch starts from; nothing moves."""
         assert isinstance(layout, CandidateBased)
         levels = loads_of(history)
@@ -328,10 +328,12 @@ class _WithHead(Pkg):
         degree = max(self.degree(sorted(head.values(), reverse=True), n), layout.choices)
         degrees = [Degree(hash_, degree, degree) for hash_ in head]
         keys, holders = history[-1].holders
+        order = np.argsort(keys, kind="stable")
+        bounds = np.searchsorted(keys[order], np.arange(len(history[-1].hashes) + 1))
         for hash_, *_ in layout.degrees:
             column = int(np.searchsorted(history[-1].hashes, np.uint64(hash_)))
             known = column < len(history[-1].hashes) and history[-1].hashes[column] == hash_
-            held = holders[keys == column] if known else holders[:0]
+            held = holders[order[bounds[column] : bounds[column + 1]] if known else order[:0]]
             wide = covering(hash_, held, layout.choices, n)
             if hash_ in head:
                 degrees.append(Degree(hash_, max(wide, degree), degree))

@@ -254,7 +254,7 @@ class Planned(_KeyBasedChoice):
         return table
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """A new table and its moves, if one is asked for, or a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
         base, table, able = layout.base, layout.table, self.can_balance(history)

@@ -78,11 +78,16 @@ def restore(state: dict[str, Any]) -> Layout:
     return (Dynamic() if "cells" in state else Bi()).restore(state)
 
 
-def plan(layout: Grid | Biclique, history: Sequence[Interval], life: float) -> Plan | None:
-    """The plan after the last interval; `life`: for how many intervals it is expected to hold."""
+def plan(
+    layout: Grid | Biclique, history: Sequence[Interval], wanted: int, life: float
+) -> Plan | None:
+    """The plan after the last interval; `life`: for how many intervals it is expected to hold.
+
+    `wanted`: how many instances there are, of which a matrix may use only a part.
+    """
     newest = history[-1]
     traffic = _traffic(layout, newest)
-    now, best = _of(layout, traffic), cheapest(layout.instances, traffic, layout)
+    now, best = _of(layout, traffic), cheapest(wanted, traffic, layout)
     if type(best.layout) is not type(layout):
         moved = _held(layout, newest)
         row = (traffic.routed + traffic.stored) / best.layout.instances
@@ -124,30 +129,31 @@ def _best_grid(instances: int, traffic: Traffic) -> Option:
 def _best_biclique(instances: int, traffic: Traffic) -> Option:
     half = instances // 2
     sizes = sorted(range(1, instances), key=lambda size: abs(size - half))
-    return min(
-        (_of(sized(instances, size, 1), traffic) for size in sizes),
-        key=lambda option: option.seconds,
-    )
+    left = min(sizes, key=lambda size: _of_sides(size, instances - size, traffic))
+    return Option(sized(instances, left, 1), _of_sides(left, instances - left, traffic))
 
 
 def _of(layout: Grid | Biclique, traffic: Traffic) -> Option:
     """What a layout costs: the busiest instance, or what each task has of all work."""
-    left, right, n = traffic.left, traffic.right, layout.instances
-    if isinstance(layout, Grid):
-        rows, columns = layout.shape
-        each = traffic.routed + traffic.stored + traffic.probed
-        busiest = (left / rows + right / columns) * each + traffic.pairs / n
-        total = busiest * n
-    else:
-        sizes = [len(layout.units(side)) for side in PAIR]
-        sent = traffic.routed + traffic.probed
-        at_left = (left / sizes[0]) * (traffic.routed + traffic.stored) + right * sent
-        at_right = (right / sizes[1]) * (traffic.routed + traffic.stored) + left * sent
-        # Which side's tuples find the pairs follows from the window; by halves if it is wide.
-        each_half = traffic.pairs / 2
-        busiest = max(at_left + each_half / sizes[0], at_right + each_half / sizes[1])
-        total = at_left * sizes[0] + at_right * sizes[1] + traffic.pairs
-    return Option(layout, max(busiest, total / (traffic.hosts or n)))
+    if isinstance(layout, Biclique):
+        left, right = (len(layout.units(side)) for side in PAIR)
+        return Option(layout, _of_sides(left, right, traffic))
+    (rows, columns), n = layout.shape, layout.instances
+    each = traffic.routed + traffic.stored + traffic.probed
+    busiest = (traffic.left / rows + traffic.right / columns) * each + traffic.pairs / n
+    return Option(layout, max(busiest, busiest * n / (traffic.hosts or n)))
+
+
+def _of_sides(left: int, right: int, traffic: Traffic) -> float:
+    """What a biclique costs that has so many instances for each side."""
+    sent, kept = traffic.routed + traffic.probed, traffic.routed + traffic.stored
+    at_left = (traffic.left / left) * kept + traffic.right * sent
+    at_right = (traffic.right / right) * kept + traffic.left * sent
+    # Which side's tuples find the pairs follows from the window; by halves if it is wide.
+    each_half = traffic.pairs / 2
+    busiest = max(at_left + each_half / left, at_right + each_half / right)
+    total = at_left * left + at_right * right + traffic.pairs
+    return max(busiest, total / (traffic.hosts or left + right))
 
 
 def _traffic(layout: Grid | Biclique, interval: Interval) -> Traffic:

@@ -259,8 +259,11 @@ class LayoutChoice(Protocol):
     def restore(self, state: dict[str, Any]) -> Layout:
         """A layout from the manifest."""
 
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """The plan after the last interval of `history`; None: the layout stays."""
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
+        """The plan after the last interval of `history`; None: the layout stays.
+
+        `wanted`: for how many instances it was asked, if it may use more than it does.
+        """
         return None
 
     @abstractmethod
@@ -269,7 +272,7 @@ class LayoutChoice(Protocol):
 
     @abstractmethod
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
-        """The layout with as few more instances as its rule allows.
+        """The layout with as few more instances as its rule allows; itself, if none are left.
 
         `held` (N,): how much each instance holds; the fullest instance is to be relieved.
         """

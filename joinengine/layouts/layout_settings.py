@@ -73,7 +73,7 @@ FINITE = Range(is_finite=True)
 #: Counts of what there must be one of at least.
 COUNT = Range(1)
 #: How many times the best load the present one may have: below 1, each batch would have a plan.
-TOLERANCE = Range(1)
+TOLERANCE = Range(1, is_finite=True)
 
 
 class Setting(NamedTuple):

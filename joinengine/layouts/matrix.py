@@ -28,7 +28,7 @@ from joinengine.kernels.hashing import Words, u_of
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import TOLERANCE, setting
 from joinengine.model.keys import U_BITS, Side
-from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
+from joinengine.routing.routes import BOTH, MAX_INSTANCES, Deliveries, Instances, storing
 
 Cells = NDArray[np.uint16]
 
@@ -126,7 +126,7 @@ class Dynamic(LayoutChoice):
         return 1
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+    def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """Another shape, if the present one stores too much."""
         assert isinstance(layout, Grid)
         sizes = stream_sizes(layout, history[-1])
@@ -157,6 +157,8 @@ class Dynamic(LayoutChoice):
     def grow(self, layout: Layout, held: Sequence[int]) -> Grid:
         """Every instance is split into four: a matrix cannot split one of them alone."""
         assert isinstance(layout, Grid)
+        if 4 * layout.instances > MAX_INSTANCES:
+            return layout
         return Grid(halved(halved(layout.cells, 0), 1))
 
 

@@ -248,7 +248,7 @@ class Ftlb(WithinLimit):
     def resized(self, layout: Layout, instances: int) -> KeyBased:
         """Keys of the table stay, unless one of their copies goes; other keys follow the base.
 
-        The next plan gives keys the backups that their levels now say.
+        The next plan gives keys the backups that their levels and domains now say.
         """
         assert isinstance(layout, KeyBased)
         fresh = self.start(instances)
@@ -305,7 +305,11 @@ class Ftlb(WithinLimit):
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
         """One instance more, with its standbys."""
-        return self.resized(layout, layout.instances // self.group_size + 1)
+        assert isinstance(layout, KeyBased)
+        instances = layout.instances // self.group_size + 1
+        if instances * self.group_size > MAX_INSTANCES:
+            return layout
+        return self.resized(layout, instances)
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:
@@ -318,7 +322,7 @@ class Ftlb(WithinLimit):
     def asked(
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
     ) -> RoutingTable:
-        """The table whose keys have the backups of their levels."""
+        """The table whose keys have the backups of their levels, apart from each other."""
         if self.standby:
             return table
         counted = newest.hashes[: len(newest.named)], newest.named

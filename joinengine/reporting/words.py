@@ -38,7 +38,7 @@ _CAUSES = {
     Cause.CAPACITY: "an instance was full",
     Cause.LOSS: "instances lost their state",
     Cause.REFILLED: "instances have their state again",
-    Cause.LEVELS: "keys changed their service level",
+    Cause.LEVELS: "keys needed other backups",
 }
 
 

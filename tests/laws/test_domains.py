@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.balancing.reasons import Cause
 from joinengine.driver.settings import Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import Ftlb
@@ -18,6 +19,7 @@ from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
+from tests.laws.intervals import counted
 from tests.laws.losing import NERVOUS
 
 
@@ -93,6 +95,23 @@ def test_all_instances_follow_each_other():
         assert sorted(found) == list(range(6))
         assert found[0] == 4
         assert len({one % domains for one in found[:domains]}) == domains
+
+
+def test_the_next_plan_parts_copies_that_other_domains_hold_together():
+    """As after a restart with another number of executors, which fail each alone."""
+    interval = counted({number: (9_000, 1_000, 0) for number in range(0, 96, 12)}, 12)
+    before, after = Ftlb(domains=2), Ftlb(domains=3)
+    layout = before.plan(before.start(12), [interval._replace(work=None)]).layout
+    assert layout.copied.is_apart(2)
+    assert not layout.copied.is_apart(3)
+    plan = after.plan(layout, [interval._replace(work=None)])
+    assert plan.layout.copied.is_apart(3)
+    keys = layout.table.placements
+    stay = [hash_ for hash_ in keys if len({holder % 3 for holder in keys[hash_].holders}) == 2]
+    assert stay
+    placed = plan.layout.table.placements
+    if plan.reason.cause is Cause.LEVELS:
+        assert all(placed[hash_] == keys[hash_] for hash_ in stay)
 
 
 def test_keys_that_are_not_apart_are_seen():

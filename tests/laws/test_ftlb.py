@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joinengine.balancing.costs import Load
-from joinengine.balancing.ftlb import migration_index, plan_ftlb
+from joinengine.balancing.ftlb import _Plan, migration_index, plan_ftlb
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval, skew
 from joinengine.driver.settings import Settings
@@ -81,6 +82,21 @@ def test_who_only_changes_roles_moves_nothing(case):
     switched = [one for one in changed if set(one.before.holders) == set(one.after.holders)]
     assert not plan_moves(switched)
     assert all(plan_moves([one]) for one in changed if one not in switched)
+
+
+def test_an_instance_is_filled_without_a_try_of_each_key():
+    """Of keys that are heavier than the room that is left."""
+    rng = np.random.default_rng(3)
+    hashes = np.unique(rng.integers(0, 1 << 40, 3_000).astype(np.uint64))
+    arrived = np.vstack([np.ceil(9e4 / np.arange(1, len(hashes) + 1)), np.zeros(len(hashes))])
+    layout = Ftlb(underload=0.01, spread=1)
+    start = layout.start(16)
+    counted = Interval(hashes, rng.permuted(arrived, axis=1), arrived, np.zeros(16))
+    loads = layout.gather(start.base, start.table, [counted])
+    with patch.object(_Plan, "_give", autospec=True, side_effect=_Plan._give) as tries:
+        changed = plan_ftlb(loads, 0.02, 1.5, 1.0, layout.underload)
+    assert len(changed) > 300
+    assert tries.call_count < len(hashes)
 
 
 @pytest.mark.parametrize(("underload", "filled"), [(1.0, 0), (0.5, 3), (0.2, 4)])

@@ -110,7 +110,7 @@ def test_a_level_by_rank_says_why_it_copies(tmp_path):
     assert [reason and reason.cause for reason in reasons] == [Cause.LEVELS, None, None]
     rows = sum(row[0] == 0 for side in batches[0] for row in side)
     assert reasons[0].cost.copied == rows
-    assert "keys have other service levels" in str(reasons[0])
+    assert "keys need other backups" in str(reasons[0])
 
 
 def test_another_start_gives_up_its_levels(tmp_path):
@@ -234,6 +234,18 @@ def test_a_key_that_leaves_a_level_lies_like_other_keys_again():
     plain = np.array([[0, 1]], np.uint16)
     assert with_backups(loads, np.array([1]), plain) == {0: (0, 1)}
     assert with_backups(loads, np.array([1]), np.array([[0, 2]], np.uint16)) == {0: (0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("backups", "wanted", "holders"),
+    [((1, 2), 1, (0, 1)), ((2,), 1, (0, 3)), ((2, 4), 2, (0, 4, 3)), ((1, 3), 2, None)],
+)
+def test_the_backup_that_fails_together_with_another_copy_goes_first(backups, wanted, holders):
+    """The home is at 0, and the even ones of 5 instances are in one domain; 3 is the emptiest."""
+    loads = some_loads([5], [1])
+    loads = replace(loads, backups=backed(loads, [0] * len(backups), backups))
+    changed = with_backups(loads, np.array([wanted]), np.array([[3, 4]], np.uint16), domains=2)
+    assert changed.get(0) == holders
 
 
 def test_the_most_backups_that_a_level_gives_count():

@@ -204,12 +204,12 @@ def test_wishes_have_reasons(layout, cause, lazy, tmp_path):
 
 def test_growth_and_restarts_have_reasons(tmp_path):
     query = LocalQuery(
-        tmp_path, two_way(None, 4), "hash", choice=CHOICES["hash"], settings=Settings(capacity=90)
+        tmp_path, two_way(None, 4), "hash", choice=CHOICES["hash"], settings=Settings(capacity=80)
     )
     batches = skewed_batches(3)
     query.run_tuples(0, *batches[0])
     assert query.records[0].joins[0].reason.cause is Cause.CAPACITY
-    assert query.records[0].joins[0].reason.before.greatest > 90
+    assert query.records[0].joins[0].reason.before.greatest > 80
     query.settings = Settings()
     query.choice = CHOICES["dynamic"]
     query.restart()

@@ -280,6 +280,11 @@ def test_what_cannot_stand_by_is_refused():
     running = SimpleNamespace(isActive=True, _runner=runner)
     JoinQuery._ask(running, "switch_layout", Relayout(Ftlb()))
     assert wished == [Relayout(Ftlb(standby=True))]
+    _, apart = standing_by(query.operators, [Ftlb()], replace(asked, recovery=Recovery.STORE), 3)
+    assert apart.schedule[3][0] == Relayout(Ftlb(domains=3)), "wished layouts as those of the start"
+    runner.settings = apart
+    JoinQuery._ask(running, "switch_layout", Relayout(Ftlb()))
+    assert wished[1] == Relayout(Ftlb(domains=3))
     most = MAX_INSTANCES // 2
     Ftlb(standby=True).check(query.operators[0].condition, most)
     with pytest.raises(InvalidRequest, match=f"needs from 1 to {most} instances"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from joinengine.driver import relayout
 from joinengine.driver.layout_fit import Naming, fitted
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS, Auto
+from joinengine.layouts import LAYOUTS, Auto, BiK, Chosen
 from joinengine.layouts.auto import Unasked
 from joinengine.layouts.biclique import Biclique, sized
 from joinengine.layouts.matrix import Grid
@@ -20,6 +22,7 @@ from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import skewed_batches
 from tests.laws.intervals import counted, traffic
+from tests.unit.states import manifest_of
 
 
 def test_without_keys_the_kind_follows_from_the_instances_and_the_traffic():
@@ -34,6 +37,22 @@ def test_without_keys_the_kind_follows_from_the_instances_and_the_traffic():
     back = choice.restore(plan.layout.to_json())
     assert back.to_json() == plan.layout.to_json()
     assert choice.restore(start.to_json()) == start
+
+
+def test_instances_that_a_matrix_does_not_use_come_back_with_a_biclique():
+    """A matrix of four of seven instances, once pairs cost more than tuples."""
+    choice = Auto(keyless=True)
+    grid = choice.resized(Grid(np.arange(4, dtype=np.uint16).reshape(2, 2)), 7)
+    assert grid.instances == 4
+    history = [traffic(1e3, 1e3, 1e8, 4, grid)]
+    assert choice.plan(grid, history, 4) is None
+    assert choice.plan(grid, [traffic(1e5, 1e5, 1e4, 4, grid)], 7) is None, "tuples cost more"
+    query = two_way(None, 7, on=theta("left.lv < right.rv"))
+    (state,) = manifest_of(query, choice).operators
+    layouts = replace(state.layouts, newest=Chosen(choice, grid, 7))
+    (operator,), state = query.operators, replace(state, layouts=layouts)
+    state, _ = relayout.after_batch(operator, state, history, [], capacity=None, lazy=False)
+    assert state.layouts.newest.layout.instances == 7
 
 
 def test_a_join_without_keys_makes_it_keyless():
@@ -97,3 +116,18 @@ def test_a_side_with_few_tuples_gets_instances_for_its_pairs():
     plan = choice.plan(uneven, [interval])
     assert 7 <= len(plan.layout.units(Side.LEFT)) <= 9
     assert plan.reason.before.greatest > 3 * plan.reason.after.greatest
+
+
+def test_only_instances_that_change_sides_are_moved():
+    """Two of six right ones become left ones; each other one stays in its subgroup."""
+    choice = BiK(subgroup_count=3)
+    layout = choice.start(12)
+    rows = np.zeros((2, 12))
+    rows[0, layout.units(Side.LEFT)], rows[1, layout.units(Side.RIGHT)] = 2_000, 1_000
+    interval = traffic(0, 0, 0, 12, layout)._replace(stored=rows, state=rows, work=None)
+    plan = choice.plan(layout, [interval])
+    left, right = ([[one for one, _ in group] for group in side] for side in plan.layout.groups)
+    assert left == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert right == [[9], [10], [8, 11]]
+    assert plan.reason.cost.moved == 2 * 1_000
+    assert all(low == 0 for side in plan.layout.groups for (_, low), *_ in side)

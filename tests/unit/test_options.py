@@ -129,7 +129,16 @@ def test_defaults_are_those_of_a_query():
     fields = {one.name for one in dataclasses.fields(Settings)}
     told = {one.setting for one in OPTIONS.values()} - {None}
     assert told < fields
-    elsewhere = {"checksum", "finite", "schedule", "trial", "kills", "naming", "exchange"}
+    elsewhere = {
+        "checksum",
+        "finite",
+        "schedule",
+        "trial",
+        "kills",
+        "naming",
+        "exchange",
+        "executors",
+    }
     assert fields - told == elsewhere
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.kernels.hashing import make_words
+from joinengine.layouts.candidates import covering, head_places
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.operators.rehoming import Rehoming
@@ -132,3 +133,14 @@ def test_keys_without_a_second_copy_are_counted_once(listed, missing, runs, inst
     ]
     opened = [SimpleNamespace(words=np.sort(words_of(rows)), gone=None) for rows in runs]
     assert unbacked_keys(table.router(BACKED), missing, instance, opened) == len(alone)
+
+
+@pytest.mark.parametrize("instances", [1, 2, 7, 40])
+def test_the_least_degree_that_covers_all_holders_of_a_key(instances):
+    rng = np.random.default_rng(instances)
+    for hash_ in range(40):
+        holders = rng.choice(instances, rng.integers(0, min(instances, 4) + 1), replace=False)
+        degree = covering(hash_, holders, 1, instances)
+        assert {*holders.tolist()} <= {*head_places(hash_, degree, instances).tolist()}
+        if 1 < degree < instances:
+            assert not {*holders.tolist()} <= {*head_places(hash_, degree - 1, instances).tolist()}

@@ -9,12 +9,14 @@ import pytest
 
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.mnrt import _emptiest, _gather, plan_mnrt
+from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.shares import build_table
 from joinengine.balancing.statistics import Interval
 from joinengine.balancing.workspace import Piece, Workspace
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
 from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
+from tests.unit.cases import loads_of
 
 
 def counted(keys, instances):
@@ -67,3 +69,19 @@ def test_a_part_of_a_key_goes_to_a_task_that_has_none_of_it(hosts, cut, taken):
     work = Workspace(replace(gather_loads([interval], RoutingTable(), Modulo(4)), hosts=hosts))
     low = np.array([False, True, True, True])
     assert _emptiest(work, Piece(0, 0.5, 0, cut), low) == taken
+
+
+@pytest.mark.parametrize("planner", [plan_qmmp, plan_mnrt])
+def test_a_key_stays_whole_whose_parts_raise_no_level(planner):
+    """What each home of it pays is so much more that its tuples are lost in rounding."""
+    loads = loads_of([1e-12], [0], instances=3)
+    loads = replace(loads, fixed=np.array([1e6]), rest=np.full(3, 1e5))
+    ((_, shares),) = planner(loads, 0.05).items()
+    assert shares == {0: 1.0}
+
+
+@pytest.mark.parametrize(("home", "listed"), [(0, {}), (1, {0: Placement.whole(1)})])
+def test_a_share_that_is_less_than_u_can_cut_off_leaves_a_key_whole(home, listed):
+    loads = loads_of([8], [0], instances=2)
+    dust = {home: 1 - 1e-9, 1 - home: 1e-9}
+    assert build_table(RoutingTable(), loads, {0: dust}).placements == listed

@@ -13,7 +13,7 @@ from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
 from joinengine.driver.stages import Arrived, Computed, Moment, Ran, Routed
 from joinengine.exchange.task_results import ToOperator
-from joinengine.layouts import Bi, Hash, Mnrt, choose
+from joinengine.layouts import Bi, Dynamic, Ftlb, Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Attempt, QuerySpec
 from joinengine.results.targets import Discard
@@ -24,6 +24,7 @@ from joinengine.state.wished import Relayout
 from joinengine.wire.reports import Block, InstanceReport, OperatorReport
 from joinengine.world.storage import StoredFile
 from tests.harness import two_way
+from tests.laws.intervals import counted
 from tests.unit.states import (
     LEFT,
     RIGHT,
@@ -131,6 +132,53 @@ def test_a_full_instance_makes_the_layout_grow():
     assert reason.before.greatest == 100
     kept, _ = wished(query, held, capacity=100)
     assert kept.layouts.newest.layout.instances == 2
+
+
+def full(held, choice, *, whole=True):
+    """What comes of 4 instances that hold (4,) tuples each, with a hot key at instance 1."""
+    query = two_way(window(), instances=4)
+    manifest = manifest_of(query, choice)
+    runs = [run_of(instance, rows=rows, name=f"{instance}") for instance, rows in enumerate(held)]
+    state = holding(manifest.operators[0], *runs)
+    interval = counted({0: (90_000, 90_000, 0)}, 4)._replace(whole=whole, work=None)
+    (operator,), history = query.operators, [interval]
+    return relayout.after_batch(operator, state, history, [], capacity=200, lazy=False)
+
+
+@pytest.mark.parametrize(
+    ("held", "choice", "cause"),
+    [
+        ((90, 210, 90, 90), Mnrt(), Cause.HEAVY_KEY),
+        ((190, 410, 190, 190), Mnrt(), Cause.CAPACITY),
+        ((90, 210, 90, 90), Hash(), Cause.CAPACITY),
+        ((30, 210, 30, 30), Hash(), None),
+    ],
+)
+def test_a_layout_grows_if_no_plan_relieves_full_instances_and_others_fill_up(held, choice, cause):
+    state, reason = full(held, choice)
+    assert (reason and reason.cause) == cause
+    assert state.layouts.newest.layout.instances == 4 + (cause is Cause.CAPACITY)
+
+
+def test_a_layout_does_not_grow_while_its_planner_waits_for_all_keys():
+    assert full((90, 210, 90, 90), Ftlb(), whole=False)[1] is None
+    assert full((90, 210, 90, 90), Ftlb())[1].cause is not Cause.CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("choice", "instances"),
+    [(Dynamic(), 1 << 15), (Ftlb(standby=True), 1 << 15), (Hash(), 1 << 16)],
+)
+def test_a_layout_that_cannot_have_more_instances_stays(choice, instances):
+    query = two_way(window(), instances=instances)
+    manifest = manifest_of(query, choice)
+    most = manifest.operators[0].layouts.newest.layout.instances
+    runs = [run_of(instance, rows=100, name=f"{instance}") for instance in range(most)]
+    state, reason = wished(
+        query, with_state(manifest, holding(manifest.operators[0], *runs)), capacity=60
+    )
+    assert reason is None
+    assert state.layouts.newest.layout.instances == most
 
 
 def test_a_wish_that_a_layout_cannot_serve_is_refused():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from joinengine.balancing import dlb, mixed
+from joinengine.balancing import dlb, mixed, readj
 from joinengine.balancing.compact import Spots, single_keys
 from joinengine.balancing.llfd import Assignment, place, whole_homes
 from joinengine.balancing.readj import plan_readj
@@ -207,6 +208,32 @@ def test_readj_takes_the_partner_with_the_least_state():
     assert moved(loads, after(loads, plan_readj(loads, 0.0, sigma=1e-3))) == 15
 
 
+def best_of_all(pairs):
+    """The best exchange, found by looking at all pairs of instances, those of most gap first."""
+    level, best = pairs.level, ((0.0, -np.inf), -1, -1, -1)
+    gaps = level[:, None] - level[None, :]
+    for pair in np.argsort(-gaps, axis=None, kind="stable").tolist():
+        sides = divmod(pair, len(level))
+        looked_at = readj._best_exchange(pairs.cost, pairs.held, pairs.at, level, *sides)
+        best = max(best, looked_at, key=lambda exchange: exchange[0])
+    return best
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_readj_finds_the_best_exchange_without_looking_at_all_pairs(seed):
+    rng = np.random.default_rng(seed)
+    instances, keys = int(rng.integers(2, 9)), int(rng.integers(1, 80))
+    costs = rng.integers(1, 9, keys) if seed % 2 else 100 * rng.random(keys) ** 4
+    homes, held = rng.integers(0, instances, keys), rng.integers(0, 5, keys)
+    loads = loads_of(costs, homes, held=held, instances=instances)
+    with patch.object(readj, "_best_exchange", wraps=readj._best_exchange) as looks:
+        ours = plan_readj(loads, 0.05)
+        few = looks.call_count
+        with patch.object(readj._Pairs, "best", best_of_all):
+            assert plan_readj(loads, 0.05) == ours
+        assert few <= (looks.call_count - few) / 3
+
+
 def test_lptf_leaves_keys_without_load_where_they_are():
     loads = loads_of([10, 8, 0, 0], [0, 0, 0, 0], held=[1, 1, 1000, 1000])
     homes = after(loads, dlb.plan_lptf(loads, 0.0))
@@ -291,3 +318,22 @@ def test_a_plan_must_pay():
     assert not choice.pays(before, np.array([limit + 15_000, 2 * mean - limit - 15_000]))
     few = before / 1e5  # 10 tuples: all noise
     assert not choice.pays(few, np.full(2, few.mean()))
+
+
+@pytest.mark.parametrize("planner", [dlb.plan_dlb_heavy, dlb.plan_dlb_light])
+def test_dlb_ends_where_a_key_is_less_than_loads_are_rounded_by(planner):
+    """It went to and fro between two instances, each of which seemed to have more with it."""
+    loads = replace(loads_of([0.3], [0]), rest=np.array([1e7, 1e7, 5e8]))
+    with patch.object(dlb, "_next_move", _at_most(20, dlb._next_move)):
+        planner(loads, 15.0)
+
+
+def _at_most(times, function):
+    """The function, which may be called so many times."""
+    left = iter(range(times))
+
+    def called(*args, **named):
+        assert next(left, None) is not None, "it does not end"
+        return function(*args, **named)
+
+    return called

@@ -16,19 +16,22 @@ from joinengine.state.wished import Relayout
 _HINT = "to read lost state again from a store, use recovery=store"
 
 
-def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:
+def as_recovered(choice: LayoutChoice, recovery: Recovery, executors: int = 0) -> LayoutChoice:
     """The layout with which a query recovers as it is asked to: under `taskb` one with standbys.
 
-    Raises InvalidRequest under `taskb` for a layout that has none.
+    `executors`: on how many of them tasks have fixed places; then its copies are on several. Raises
+    InvalidRequest under `taskb` for a layout that has none.
     """
-    if recovery is not Recovery.TASKB:
-        return choice
-    if choice.copying is None:
-        raise InvalidRequest(
-            f"recovery: taskb needs standby instances, which layout {choice.label} does not have; "
-            "use layout ftlb, or recovery store"
-        )
-    return choice.copying.with_standbys()
+    if recovery is Recovery.TASKB:
+        if choice.copying is None:
+            raise InvalidRequest(
+                f"recovery: taskb needs standby instances, which layout {choice.label} does not "
+                "have; use layout ftlb, or recovery store"
+            )
+        choice = choice.copying.with_standbys()
+    if executors and choice.copying is not None:
+        choice = choice.copying.across(executors)
+    return choice
 
 
 def standing_by(
@@ -39,34 +42,30 @@ def standing_by(
 ) -> tuple[list[LayoutChoice], Settings]:
     """The layouts of the operators, and the settings, as recovery and durability have them.
 
-    `executors`: those on which tasks have fixed places, so that each is a failure domain.
+    `executors`: on how many of them tasks have fixed places.
 
     Raises InvalidRequest as `as_recovered`, and for more instances than a layout can have with its
     standbys.
     """
-    able = [_on(as_recovered(choice, settings.recovery), executors) for choice in choices]
+    settings = replace(settings, executors=executors)
+    able = [as_recovered(choice, settings.recovery, executors) for choice in choices]
     for operator, choice in zip(operators, able, strict=True):
         if operator.policy.changes:
             choice.check(operator.condition, operator.instances)
     schedule = {
-        batch: [wish_recovered(wish, settings.recovery) for wish in wishes]
+        batch: [wish_recovered(wish, settings) for wish in wishes]
         for batch, wishes in settings.schedule.items()
     }
     check_durability(operators, able, settings)
     return able, replace(settings, schedule=schedule)
 
 
-def _on(choice: LayoutChoice, executors: int) -> LayoutChoice:
-    """A layout whose copies are on several executors, if tasks have fixed places."""
-    copying = choice.copying
-    return choice if copying is None or not executors else copying.across(executors)
-
-
-def wish_recovered(wish: Relayout, recovery: Recovery) -> Relayout:
+def wish_recovered(wish: Relayout, settings: Settings) -> Relayout:
     """A wish as the recovery of the query has its layout; raises as `as_recovered`."""
     if wish.choice is None:
         return wish
-    return replace(wish, choice=as_recovered(wish.choice, recovery))
+    choice = as_recovered(wish.choice, settings.recovery, settings.executors)
+    return replace(wish, choice=choice)
 
 
 def check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:

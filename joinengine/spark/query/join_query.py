@@ -256,7 +256,7 @@ class JoinQuery:
             raise InvalidRequest(
                 f"{verb}: the query has ended; give the layout and the instances at its next start"
             )
-        self._runner.relayout(wish_recovered(wish, self._runner.settings.recovery))
+        self._runner.relayout(wish_recovered(wish, self._runner.settings))
 
     def explain(self) -> str:
         """The present operators, when a row leaves the state, and a forecast of the state, as text.
