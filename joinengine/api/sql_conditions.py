@@ -123,7 +123,8 @@ class Conditions:
         if on is None:
             if where is None:
                 raise self._refusal(
-                    "a join needs a condition; write JOIN .. ON with an equality, or the equality in WHERE"
+                    "a join needs a condition; write JOIN .. ON with an equality, or put that into "
+                    "WHERE"
                 )
             on, where = theta(where), None
         how = {} if self.pair.how == "inner" else {"how": self.pair.how}
