@@ -253,13 +253,17 @@ class BatchRecord:
 
     @property
     def behind_s(self) -> float | None:
-        """How old the oldest message that waited is at most, as the batch began; None: unknown."""
+        """How old the oldest message that waited is at most, as the batch began; None: unknown.
+
+        It is unknown if it is for one of the partitions in which messages wait.
+        """
         lags = [
             progress.lag_s(number, self.started)
             for progress in self.partitions.values()
             for number in progress.behind
         ]
-        return max((lag for lag in lags if lag is not None), default=None)
+        known = [lag for lag in lags if lag is not None]
+        return max(known) if known and len(known) == len(lags) else None
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""
