@@ -175,8 +175,9 @@ class OperatorRecord:
     told: Told = field(default_factory=Told)
     #: run files that tasks opened in an object store
     reads: Reads = field(default_factory=Reads)
-    #: of the next batch
+    #: of the next batch; only timed operators have one
     watermark: float = -math.inf
+    timed: bool = False
     output_rows: int = 0
     #: pairs that `max_pairs_per_key` left out, and of which keys most
     capped_pairs: int = 0

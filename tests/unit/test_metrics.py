@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -96,6 +97,17 @@ def test_the_fields_of_progress(record):
         for name in progress.CUSTOM
     )
     assert "latency_s_p50" in told["observedMetrics"]["joinengine"]
+
+
+def test_a_watermark_is_told_once_all_operators_with_a_window_have_one(record):
+    record.joins = [
+        OperatorRecord(2, watermark=9e6, timed=True),
+        OperatorRecord(2),
+        OperatorRecord(2, watermark=math.inf, timed=True),
+    ]
+    assert "watermark 1970-01-01T00:00:09.000Z" in progress.batch_line(record)
+    record.joins[2].watermark = -math.inf
+    assert "watermark" not in progress.batch_line(record)
 
 
 def test_a_batch_names_its_busiest_instance(record):
