@@ -250,6 +250,7 @@ class Pkg(LayoutChoice):
         "load, and probes both"
     )
     keeps_keys_whole: ClassVar[bool] = False
+    parts_equal_rows: ClassVar[bool] = True
 
     @override
     def check(self, condition: Condition, instances: int) -> None:

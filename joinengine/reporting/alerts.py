@@ -108,6 +108,8 @@ class Alerts:
                 continue
             if isinstance(operator.condition, AsOf):  # `latest` keeps one version of a key
                 continue
+            if all(operator.admission(side).u_of for side in sides_of(operator)):
+                continue  # the state follows the rows that are there, not their changes
             self._endless[operator.index] = entry.state.rows, entry.state.size_bytes
             if not self.ends and operator.index not in self._warned:
                 self._warned.add(operator.index)

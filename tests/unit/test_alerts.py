@@ -11,7 +11,8 @@ from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reporting.alerts import MARKED, Alerts
 from joinengine.wire.reports import CappedKey
-from tests.harness import two_way
+from tests.harness import LEFT, two_way
+from tests.laws.changing import SCHEMAS, joined
 from tests.unit.states import chain
 
 
@@ -114,14 +115,21 @@ def test_a_join_without_a_window_says_once_how_its_state_grows():
     assert alerts.sums() == []
 
 
-@pytest.mark.parametrize("why", ["a window", "a table"])
+@pytest.mark.parametrize("why", ["a window", "a table", "changes"])
 @pytest.mark.parametrize("ends", [False, True])
 def test_state_that_does_not_grow_for_ever_needs_no_word(why, ends):
     window = within("lt", "rt", lower="0 s", upper="1 s", delay="0 s") if "window" in why else None
     query = two_way(window, table=Side.RIGHT if "table" in why else None)
+    query = joined().query() if "changes" in why else query
     alerts = Alerts(query, ends=ends, before=[(100, 3000)])
     assert alerts.take(batch(1, state=StateRecord(200, 6000))) == []
     assert alerts.sums() == []
+
+
+def test_changes_of_one_side_alone_do_not_keep_the_state_from_growing():
+    query = joined(schemas=(LEFT, SCHEMAS[1]), changes=(None, "_change")).query()
+    (said,) = Alerts(query).take(batch(1, state=StateRecord(200, 6000)))
+    assert "its state grows without bound" in said
 
 
 def test_a_query_that_ends_says_at_its_end_how_its_state_grows_from_start_to_start():

@@ -160,7 +160,7 @@ class Join(JoinSpec, Operator):
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines(self.instances)),
             *(f"    {line}" for line in lost if self.watched and choice.copying is not None),
-            *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in PAIR),
+            *(self._side_line(s, inputs[s], choice) + self._forecast(s, rates) for s in PAIR),
             *self._cap_line(),
             *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
         ]
@@ -207,16 +207,19 @@ class Join(JoinSpec, Operator):
             return []
         return [f"  cap   at most {counted(self.max_pairs, 'pair')} of a key; others are left out"]
 
-    def _side_line(self, side: Side, name: str) -> str:
-        return f"  {side.name.lower():5} {self._leaving(side, name)}"
+    def _side_line(self, side: Side, name: str, choice: LayoutChoice) -> str:
+        return f"  {side.name.lower():5} {self._leaving(side, name, choice)}"
 
-    def _leaving(self, side: Side, name: str) -> str:
+    def _leaving(self, side: Side, name: str, choice: LayoutChoice) -> str:
         only, window = self.filters[side], self.window
         name += "" if only is None else f", where {only.text}"
         if self.table is side:
             return f"{name}: read whole before the first batch, and kept"
         if self.table is not None:
             return f"{name}: rows are matched with the table and not kept"
+        endless = window is None or window.endless is side
+        if endless and self.cancel_by(side) and not choice.parts_equal_rows:
+            return f"{name}: a row is kept until its deletion has come"
         if window is None:
             return f"{name}: kept for ever, because the join has no window"
         if window.endless is side:
