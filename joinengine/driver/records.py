@@ -158,9 +158,14 @@ class Told:
 
 @dataclass(slots=True)
 class OperatorRecord:
-    """One operator in one batch, in groups of what belongs together."""
+    """One operator in one batch, in groups of what belongs together.
+
+    `sided`: it has more than one side. `timed`: it has a window.
+    """
 
     instances: int
+    sided: bool = True
+    timed: bool = False
     #: the layout that routed the batch
     layout: str = ""
     #: how many layouts routed the batch: the newest, and older ones under which state lives
@@ -177,7 +182,6 @@ class OperatorRecord:
     reads: Reads = field(default_factory=Reads)
     #: of the next batch; only timed operators have one
     watermark: float = -math.inf
-    timed: bool = False
     output_rows: int = 0
     #: pairs that `max_pairs_per_key` left out, and of which keys most
     capped_pairs: int = 0
