@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from joinengine import StreamAggregate, StreamJoin, equi, theta, windows, within
+from joinengine import StreamAggregate, StreamJoin, asof, equi, theta, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
@@ -20,6 +20,8 @@ CLICKS = pa.schema([("user_id", pa.int64()), ("clicked_at", TIME)])
 SALES = pa.schema(
     [("buyer_id", pa.int64()), ("bought_at", TIME), *((f"c{n}", pa.int8()) for n in range(9))]
 )
+
+TIMES = "clicked_at", "bought_at"
 
 
 def stream(path, schema):
@@ -160,3 +162,19 @@ def test_what_was_planned_for_batches_that_never_came_is_told():
     (none,) = not_reached(Settings(kills=frozenset({1})), range(7, 7))
     assert none.endswith("before batch 1; this run had 0 batches")
     assert not_reached(plans, range(100)) == not_reached(Settings(), range(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("direction", "tolerance", "until"),
+    [
+        ("backward", "1 hour", "clicked_at"),
+        ("forward", None, "clicked_at and its nearest row"),
+        ("nearest", "1 hour", "clicked_at and its nearest row, or clicked_at + 60 min"),
+    ],
+)
+def test_how_long_a_row_waits_for_its_nearest_is_told(direction, tolerance, until):
+    sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+    by = equi("user_id", "buyer_id")
+    on = asof(*TIMES, by=by, direction=direction, tolerance=tolerance, delay="5 s")
+    lines = StreamJoin(*sides, on=on, instances=2).explain().splitlines()
+    assert f"  left  folder /clicks: a row waits until the watermark has passed {until}" in lines

@@ -145,8 +145,8 @@ class AsOfJoin(AsOfSpec, Operator):
         (time,), reach = self.condition.times[Side.LEFT], self.condition.reach_us
         if reach is None:
             return f"a row waits until the watermark has passed {time} and its nearest row"
-        after = f" + {describe(reach)}" if reach else ""
-        return f"a row waits until the watermark has passed {time}{after}"
+        nearest = f" and its nearest row, or {time} + {describe(reach)}" if reach else ""
+        return f"a row waits until the watermark has passed {time}{nearest}"
 
     def _kept(self) -> str:
         """How long a right tuple is kept, in words."""
