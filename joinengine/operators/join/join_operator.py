@@ -224,7 +224,7 @@ class Join(JoinSpec, Operator):
             return f"{name}: kept for ever, because the join has no window"
         if window.endless is side:
             bound = "upper" if side is Side.LEFT else "lower"
-            return f"{name}: kept for ever, because `within` has no {bound} bound"
+            return f"{name}: kept for ever, because the interval has no {bound} bound"
         time = " or ".join(window.times[side])
         time = f"the latest of {time}" if len(window.times[side]) > 1 else time
         if isinstance(window, Sliding):
