@@ -178,3 +178,10 @@ def test_how_long_a_row_waits_for_its_nearest_is_told(direction, tolerance, unti
     on = asof(*TIMES, by=by, direction=direction, tolerance=tolerance, delay="5 s")
     lines = StreamJoin(*sides, on=on, instances=2).explain().splitlines()
     assert f"  left  folder /clicks: a row waits until the watermark has passed {until}" in lines
+
+
+def test_the_default_layout_of_an_aggregate_says_that_joins_probe():
+    panes = windows("clicked_at", size="1 hour", delay="1 s")
+    given = {"aggregates": {"n": "count(*)"}, "window": panes, "instances": 3}
+    text = StreamAggregate(stream("/clicks", CLICKS), by="user_id", **given).explain()
+    assert "a row is stored at the one with less load; in a join it probes both" in text
