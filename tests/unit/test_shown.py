@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from joinengine import StreamAggregate, StreamJoin, asof, equi, theta, windows, within
-from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord, Worked
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.layouts import choose
@@ -185,3 +185,18 @@ def test_the_default_layout_of_an_aggregate_says_that_joins_probe():
     given = {"aggregates": {"n": "count(*)"}, "window": panes, "instances": 3}
     text = StreamAggregate(stream("/clicks", CLICKS), by="user_id", **given).explain()
     assert "a row is stored at the one with less load; in a join it probes both" in text
+
+
+def test_pairs_compared_in_vain_are_told_with_what_there_is_to_do():
+    def told(how="inner", **more):
+        sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+        joined = StreamJoin(*sides, on=equi("user_id", "buyer_id"), how=how, instances=2, **more)
+        entry = OperatorRecord(2, work=Worked(compared=[2_000_000], made=[3]))
+        records = [BatchRecord(0, 0.0, joins=[entry])]
+        lines = explain(joined.query(), [joined._choice], records=records).splitlines()
+        return [line for line in lines if "were compared for 3 results" in line]
+
+    near = {"within": within(*TIMES, lower="0 s", upper="1 hour", delay="0 s")}
+    assert "to compare fewer, use a window, or add" in told()[0]
+    assert "to compare fewer, use a shorter window, or add" in told(**near)[0]
+    assert told("left_semi") == told("left_anti", **near) == []
