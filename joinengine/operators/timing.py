@@ -129,7 +129,8 @@ def late_text(inputs: Sequence[Input], window: Timed) -> str:
     >>> window = within("a", "b", upper="1 hour", delay=("5 minutes", "0 s"), idle_after="9 s")
     >>> print(late_text([FromSource(0), FromOperator(0)], window))
     rows before the watermark are left out: the newest left row - 5 min or the earliest row that \
-operator 0 can still bring, whichever is earlier; a side that is silent for 9 s does not count
+operator 0 can still bring, whichever is earlier; a side that is silent for 9 s does not count, \
+unless all are
     """
     limits = [
         f"the earliest row that operator {source.operator} can still bring"
@@ -139,7 +140,8 @@ operator 0 can still bring, whichever is earlier; a side that is silent for 9 s 
     ]
     text = f"rows before the watermark are left out: {' or '.join(limits)}, whichever is earlier"
     if window.idle_after_us is not None:
-        text += f"; a side that is silent for {describe(window.idle_after_us)} does not count"
+        idle = describe(window.idle_after_us)
+        text += f"; a side that is silent for {idle} does not count, unless all are"
     if window.ahead_us is not None:
         text += f"; so are rows more than {describe(window.ahead_us)} ahead of the clock"
     return text

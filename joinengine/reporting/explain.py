@@ -101,9 +101,12 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
         for side in silent:
             read = input_name(query, operator.inputs[side])
             idle = window.idle_after_us
-            then = "only with another trigger can the side count as idle"
+            then = "without idle_after= this side holds the watermark back for ever"
             if idle is not None:
-                then = f"with another trigger, it would wait {describe(idle)} for this side"
+                then = (
+                    f"with another trigger, it would wait {describe(idle)} for this side, if the "
+                    f"other brings rows meanwhile"
+                )
             lines.append(
                 f"{join.state.pending_rows:,} rows of operator {operator.index} are still waiting: "
                 f"its {side.name.lower()} side ({read}) has delivered no row with an event time, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -73,7 +75,8 @@ def test_a_row_is_late_by_the_watermark_of_both_sides(joined):
     text = joined.explain()
     assert text.splitlines()[-1] == (
         "  late  rows before the watermark are left out: the newest left row - 5 min or the newest "
-        "right row - 5 min, whichever is earlier; a side that is silent for 9 s does not count"
+        "right row - 5 min, whichever is earlier; a side that is silent for 9 s does not count, "
+        "unless all are"
     )
     assert "a row is late only" not in text
 
@@ -125,9 +128,12 @@ def test_who_waits_for_a_side_that_brings_nothing(joined):
     (said,) = told(60, (1.0, never))
     assert said.startswith("60 rows of operator 0 are still waiting")
     assert "its right side (folder /sales) has delivered no row with an event time" in said
-    assert "would wait 9 s for this side" in said
+    assert said.endswith("would wait 9 s for this side, if the other brings rows meanwhile")
     assert told(0, (1.0, never)) == told(60, (1.0, 2.0)) == []
     assert waiting_for(joined.query(), []) == []
+    joined._window = replace(joined._window, idle_after_us=None)
+    (said,) = told(60, (1.0, never))
+    assert said.endswith("without idle_after= this side holds the watermark back for ever")
 
 
 def test_a_writer_is_one_line_too(joined, monkeypatch):
