@@ -260,6 +260,6 @@ class Join(JoinSpec, Operator):
             return ""
         return (
             f"; forecast: about {rows:,.0f} rows, {size_text(rows * flow.copy_bytes)} "
-            f"({flow.rows_per_s:,.1f} rows per second of event time, batches of "
+            f"({flow.rows_per_s:,.1f} copies of rows per second of event time, batches of "
             f"{describe_about(flow.batch_us)})"
         )
