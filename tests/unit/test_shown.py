@@ -206,3 +206,17 @@ def test_pairs_compared_in_vain_are_told_with_what_there_is_to_do():
     assert "to compare fewer, use a window, or add" in told()[0]
     assert "to compare fewer, use a shorter window, or add" in told(**near)[0]
     assert told("left_semi") == told("left_anti", **near) == []
+
+
+def test_of_a_topic_the_slowest_partition_decides_what_is_late():
+    sides = Stream(None, {"kind": "kafka", "path": "c"}, Reading(CLICKS)), stream("/sales", SALES)
+    near = {"lower": "0 s", "upper": "1 hour", "delay": "5 s"}
+    on = equi("user_id", "buyer_id")
+    plans = {"within": within(*TIMES, **near), "on": on}, {"on": asof(*TIMES, by=on, delay="5 s")}
+    for plan in plans:
+        late = StreamJoin(*sides, **plan, instances=2).explain().splitlines()[-1]
+        assert "the newest row of the slowest left partition - 5 s or the newest right row" in late
+    panes = windows("clicked_at", size="1 hour", delay="1 s")
+    given = {"aggregates": {"n": "count(*)"}, "window": panes, "instances": 3}
+    text = StreamAggregate(sides[0], by="user_id", **given).explain()
+    assert "more than 1 s behind the newest of the slowest partition" in text

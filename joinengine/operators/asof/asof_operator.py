@@ -121,7 +121,7 @@ class AsOfJoin(AsOfSpec, Operator):
             name if only is None else f"{name}, where {only.text}"
             for name, only in zip(inputs, self.filters, strict=True)
         ]
-        late = [f"  late  {late_text(self.inputs, self.condition)}"]
+        late = [f"  late  {late_text(self.inputs, inputs, self.condition)}"]
         kind, on = f"{self.how.value} {self._kind}", condition_text(self.condition)
         return [
             f"operator {self.index}: {kind}, {on}",

@@ -155,6 +155,7 @@ class Join(JoinSpec, Operator):
             on, where = self.predicate.text, ""  # it is all of what pairs must fulfil
         where += "" if self.changes is None else f", of changes told by {self._told_by()}"
         lost = ["this is no inner join: losses end the query, unless it recovers from the store"]
+        window = self.window
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
@@ -162,7 +163,7 @@ class Join(JoinSpec, Operator):
             *(f"    {line}" for line in lost if self.watched and choice.copying is not None),
             *(self._side_line(s, inputs[s], choice) + self._forecast(s, rates) for s in PAIR),
             *self._cap_line(),
-            *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
+            *([] if window is None else [f"  late  {late_text(self.inputs, inputs, window)}"]),
         ]
 
     # Watchers
