@@ -159,6 +159,7 @@ REFUSED = {
         "how": "left",
         "within": within("lt", "rt", upper="1 s", lower="0 s", delay="0 s"),
     },
+    "how: 'full' of changes is not supported": {"how": "full"},
     "changes: column '_op' of the left side does not exist": {"changes": "_op"},
     "changes: lt of the left side is timestamp": {"changes": ("lt", None)},
     "changes: w of the left side is double": {
