@@ -7,7 +7,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from joinengine import StreamAggregate, StreamJoin, asof, equi, theta, windows, within
+from joinengine import (
+    InvalidRequest,
+    StreamAggregate,
+    StreamJoin,
+    asof,
+    equi,
+    theta,
+    windows,
+    within,
+)
 from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord, Worked
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
@@ -141,6 +150,14 @@ def test_a_writer_is_one_line_too(joined, monkeypatch):
     writer = joined.writeStream.format("parquet").option("path", "/out")
     assert repr(writer) == f"<JoinWriter of {joined!r}: parquet, path='/out'; .start() starts it>"
     assert "no sink yet" in repr(joined.writeStream)
+
+
+def test_a_name_is_refused_that_spark_could_not_take(joined, monkeypatch):
+    monkeypatch.setattr(type(joined), "_resolved", lambda self: None)
+    for name, why in {"a\ud800": r"'a\\ud800' holds half of a character", " ": "is empty"}.items():
+        with pytest.raises(InvalidRequest, match=f"queryName: .*{why}"):
+            joined.writeStream.queryName(name)
+    assert joined.writeStream.queryName("größe \U0001f600").name == "größe \U0001f600"
 
 
 def test_habits_of_dataframes_are_told_what_to_write(joined):
