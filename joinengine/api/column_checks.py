@@ -207,8 +207,9 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
     if endless is not None and endless in how.watched:
         name, bound = endless.name.lower(), ("upper", "lower")[endless]
         raise InvalidRequest(
-            f"how: {how.value!r} needs the {bound} bound of within, because without it a match for "
-            f"a row of the {name} side may arrive at any time. Give within(.., {bound}=..)"
+            f"how: {how.value!r} needs the {bound} bound of the interval, because without it a "
+            f"match for a row of the {name} side may arrive at any time. Give within(.., "
+            f"{bound}=..), or both sides in keep=(left, right)"
         )
     if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
         raise InvalidRequest(

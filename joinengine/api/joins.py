@@ -135,6 +135,8 @@ class StreamJoin(StreamQuery):
             for side, text in zip(PAIR, (left_where, right_where), strict=True)
         )
         self._deleted = None if self._latest is None else self._latest.gone(zone, exact=exact)
+        if self._told is not None:
+            change_checks.check_changes(self._condition, self._how, max_pairs_per_key)
         if keep is not None:
             within = checks.kept(keep, within, self._sides, self._condition)
         checks.check_kind(within)
@@ -142,8 +144,6 @@ class StreamJoin(StreamQuery):
         self._max_pairs = check_cap(max_pairs_per_key, self._condition, self._how)
         self._is_selected = select is not None
         self._is_apart = not check_truth(multiway, "multiway")
-        if self._told is not None:
-            change_checks.check_changes(self._condition, self._how, self._max_pairs)
         self._output = self._shown(plain, select, suffixes, exact=exact)
 
     def _check_read_first(self) -> None:

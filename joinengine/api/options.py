@@ -11,6 +11,7 @@ from typing import Any
 from joinengine.api.option_table import OPTIONS, SINKS
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import chosen_exchange
+from joinengine.model.arguments import check_text
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
@@ -203,3 +204,15 @@ def check_batch(what: str, batch: object) -> None:
         raise InvalidRequest(
             f"{what}: expected a batch from 1 on, found {batch!r}; before batch 1 no state exists"
         )
+
+
+def query_name(name: str) -> str:
+    """The name of a query. Raises InvalidRequest if it is empty, or UTF-8 cannot hold it."""
+    if not check_text(name, "queryName", "queryName('clicks')").strip():
+        raise InvalidRequest("queryName: the name is empty; give a name, or leave it out")
+    if any("\ud800" <= char <= "\udfff" for char in name):
+        raise InvalidRequest(
+            f"queryName: {name!r} holds half of a character (a lone surrogate); leave it out of "
+            f"the name"
+        )
+    return name

@@ -23,7 +23,6 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.arguments import check_text
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import quoted
@@ -160,11 +159,9 @@ class JoinWriter:
     def queryName(self, queryName: str) -> JoinWriter:
         """Name the query. The table of the memory sink has this name too.
 
-        Raises InvalidRequest for an empty name.
+        Raises InvalidRequest for an empty name, and for one that UTF-8 cannot hold.
         """
-        if not check_text(queryName, "queryName", "queryName('clicks')").strip():
-            raise InvalidRequest("queryName: the name is empty; give a name, or leave it out")
-        return replace(self, name=queryName)
+        return replace(self, name=given.query_name(queryName))
 
     def trigger(self, *args: Any, **trigger: Any) -> JoinWriter:
         """Choose when batches start: `processingTime=`, `availableNow=True` or `once=True`.

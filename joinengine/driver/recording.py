@@ -60,6 +60,7 @@ def record_of(
     ):
         arrived = [report for report in computed.arrived.inputs if report.operator == number]
         entry = _begun(ran, resumed[number])
+        entry.sided, entry.timed = len(operator.inputs) > 1, operator.window is not None
         _note_asked(entry, ran.tasks)
         _fill(entry, ran.reports, state, arrived)
         entry.reason = _both(entry.reason, reasons[number])

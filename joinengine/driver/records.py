@@ -158,9 +158,14 @@ class Told:
 
 @dataclass(slots=True)
 class OperatorRecord:
-    """One operator in one batch, in groups of what belongs together."""
+    """One operator in one batch, in groups of what belongs together.
+
+    `sided`: it has more than one side. `timed`: it has a window.
+    """
 
     instances: int
+    sided: bool = True
+    timed: bool = False
     #: the layout that routed the batch
     layout: str = ""
     #: how many layouts routed the batch: the newest, and older ones under which state lives
@@ -175,7 +180,7 @@ class OperatorRecord:
     told: Told = field(default_factory=Told)
     #: run files that tasks opened in an object store
     reads: Reads = field(default_factory=Reads)
-    #: of the next batch
+    #: of the next batch; only timed operators have one
     watermark: float = -math.inf
     output_rows: int = 0
     #: pairs that `max_pairs_per_key` left out, and of which keys most
@@ -253,13 +258,17 @@ class BatchRecord:
 
     @property
     def behind_s(self) -> float | None:
-        """How old the oldest message that waited is at most, as the batch began; None: unknown."""
+        """How old the oldest message that waited is at most, as the batch began; None: unknown.
+
+        It is unknown if it is for one of the partitions in which messages wait.
+        """
         lags = [
             progress.lag_s(number, self.started)
             for progress in self.partitions.values()
             for number in progress.behind
         ]
-        return max((lag for lag in lags if lag is not None), default=None)
+        known = [lag for lag in lags if lag is not None]
+        return max(known) if known and len(known) == len(lags) else None
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""

@@ -247,9 +247,10 @@ class Pkg(LayoutChoice):
     source: ClassVar[str] = "Nasir et al., ICDE 2015"
     summary: ClassVar[str] = (
         "partial key grouping: each key has two instances; a row is stored at the one with less "
-        "load, and probes both"
+        "load; in a join it probes both"
     )
     keeps_keys_whole: ClassVar[bool] = False
+    parts_equal_rows: ClassVar[bool] = True
 
     @override
     def check(self, condition: Condition, instances: int) -> None:

@@ -146,6 +146,8 @@ class LayoutChoice(Protocol):
     serves_aggregates: ClassVar[bool] = True
     #: whether all tuples of a key are at one instance
     keeps_keys_whole: ClassVar[bool] = True
+    #: whether equal rows may lie apart, because loads decide where each goes
+    parts_equal_rows: ClassVar[bool] = False
     #: whether it can divide left tuples alone, so that each meets all right tuples of its key
     can_divide_left: ClassVar[bool] = False
     #: whether a user has named it; if not, a checkpoint goes on as it was begun

@@ -122,41 +122,65 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
     return Limit(upstream.states[source.operator].clock.watermark - lag, lags)
 
 
-def late_text(inputs: Sequence[Input], window: Timed) -> str:
+def late_text(inputs: Sequence[Input], names: Sequence[str], window: Timed) -> str:
     """Which rows a join of streams leaves out, by the limits of its sides (`limit_of_side`).
+
+    `names`: of the inputs; they begin with the kind of a source.
 
     >>> from joinengine.model.windows import within
     >>> window = within("a", "b", upper="1 hour", delay=("5 minutes", "0 s"), idle_after="9 s")
-    >>> print(late_text([FromSource(0), FromOperator(0)], window))
+    >>> print(late_text([FromSource(0), FromOperator(0)], ["folder /a", "operator 0"], window))
     rows before the watermark are left out: the newest left row - 5 min or the earliest row that \
-operator 0 can still bring, whichever is earlier; a side that is silent for 9 s does not count
+operator 0 can still bring, whichever is earlier; a side that is silent for 9 s does not count, \
+unless all are
     """
     limits = [
         f"the earliest row that operator {source.operator} can still bring"
         if isinstance(source, FromOperator)
-        else f"the newest {side.name.lower()} row - {describe(window.delays_us[side] or 0)}"
-        for side, source in zip(Side, inputs, strict=False)
+        else f"{_newest(side, name)} - {describe(window.delays_us[side] or 0)}"
+        for side, source, name in zip(Side, inputs, names, strict=False)
     ]
     text = f"rows before the watermark are left out: {' or '.join(limits)}, whichever is earlier"
     if window.idle_after_us is not None:
-        text += f"; a side that is silent for {describe(window.idle_after_us)} does not count"
+        idle = describe(window.idle_after_us)
+        text += f"; a side that is silent for {idle} does not count, unless all are"
     if window.ahead_us is not None:
         text += f"; so are rows more than {describe(window.ahead_us)} ahead of the clock"
     return text
 
 
-def left_out_text(source: Input, delay_us: int | None, ahead_us: int | None) -> str:
+def _newest(side: Side, name: str) -> str:
+    """The row of a source whose time counts.
+
+    >>> _newest(Side.LEFT, "folder /clicks"), _newest(Side.LEFT, "kafka clicks")
+    ('the newest left row', 'the newest row of the slowest left partition')
+    """
+    word = side.name.lower()
+    if _is_topic(name):
+        return f"the newest row of the slowest {word} partition"
+    return f"the newest {word} row"
+
+
+def _is_topic(name: str) -> bool:
+    """Whether an input is a topic of Kafka, of whose partitions the slowest counts."""
+    return name.startswith("kafka ")
+
+
+def left_out_text(source: Input, name: str, delay_us: int | None, ahead_us: int | None) -> str:
     """Which rows of an input are left out, as the end of a line; how late decides its source.
 
-    >>> left_out_text(FromSource(0), 300_000_000, None)
+    >>> left_out_text(FromSource(0), "folder /clicks", 300_000_000, None)
     '; a row is late only if it is more than 5 min behind the newest'
-    >>> left_out_text(FromOperator(0), 0, None)
+    >>> left_out_text(FromSource(0), "kafka clicks", 300_000_000, None)
+    '; a row is late only if it is more than 5 min behind the newest of the slowest partition'
+    >>> left_out_text(FromOperator(0), "operator 0", 0, None)
     ''
     """
     parts = list[str]()
     if not isinstance(source, FromOperator):
         lag = describe(delay_us or 0)
-        parts.append(f"; a row is late only if it is more than {lag} behind the newest")
+        of = " of the slowest partition" if _is_topic(name) else ""
+        parts.append(f"; a row is late only if it is more than {lag} behind the newest{of}")
     if ahead_us is not None:
         parts.append(f"; left out if more than {describe(ahead_us)} ahead of the clock")
     return "".join(parts)

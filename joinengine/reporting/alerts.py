@@ -31,7 +31,7 @@ MARKED = 0.01
 #: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
 _WORDS: Mapping[str, tuple[str, str]] = {
     "late": (
-        "arrived later than the join's delay allows, so no result contains them",
+        "arrived later than the delay allows, so no result contains them",
         "Give a longer delay",
     ),
     "null": (
@@ -47,6 +47,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "Check the column of changes in the source",
     ),
 }
+#: The same of a row without a time, where there is no other side that it could match.
+_NO_WINDOW = "have no event time, so no window holds them"
 
 #: What to do about late rows of a source, by the first word of its name.
 _LATE_CURES: Mapping[str, str] = {
@@ -108,6 +110,8 @@ class Alerts:
                 continue
             if isinstance(operator.condition, AsOf):  # `latest` keeps one version of a key
                 continue
+            if all(operator.admission(side).u_of for side in sides_of(operator)):
+                continue  # the state follows the rows that are there, not their changes
             self._endless[operator.index] = entry.state.rows, entry.state.size_bytes
             if not self.ends and operator.index not in self._warned:
                 self._warned.add(operator.index)
@@ -142,7 +146,7 @@ class Alerts:
                 refused = entry.sides[side].refused
                 key = operator.index, side
                 self._sums[key] = self._sums.get(key, Refused()) + refused
-                for reason, (what, _) in _WORDS.items():
+                for reason in _WORDS:
                     count = getattr(refused, reason)
                     if count == 0 or count < MARKED * refused.rows:
                         continue
@@ -150,6 +154,7 @@ class Alerts:
                         self._named[*key, reason] = None
                         counted = self._counted(key, count, refused.rows)
                         cure = self._cure(reason, key)
+                        what = self._what(reason, operator.index)
                         alerts.append(f"batch {record.batch}: {counted} {what}. {cure}")
         return alerts
 
@@ -157,7 +162,7 @@ class Alerts:
         """What there is to say of the whole run once it is over."""
         left_out = [
             f"in total, {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
-            f"{_WORDS[reason][0]}"
+            f"{self._what(reason, operator)}"
             for operator, side, reason in self._named
             for sums in [self._sums[operator, side]]
         ]
@@ -170,6 +175,11 @@ class Alerts:
     def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
         """Of which input, how many of how many rows."""
         return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {self._input(*key)}"
+
+    def _what(self, reason: str, number: int) -> str:
+        """What has happened to rows of an operator."""
+        alone = len(sides_of(self.query.operators[number])) == 1
+        return _NO_WINDOW if alone and reason == "null" else _WORDS[reason][0]
 
     def _cure(self, reason: str, key: tuple[int, Side]) -> str:
         """What to do about rows that an input loses."""

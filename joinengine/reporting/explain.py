@@ -16,6 +16,7 @@ from joinengine.model.query import FromOperator, Input
 from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import Shown, counted
 from joinengine.operators.base import Operator, QuerySpec, sides_of
+from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.timing import Flow
 from joinengine.state.wished import Relayout
 
@@ -49,21 +50,27 @@ def explain(
         lines += map(printed_lines, now.lines(inputs, choice, ours))
         finish = [] if now.finish is None else now.finish.lines
         lines += [f"  then  {printed_lines(step)}" for step in finish]
-        lines += compared_in_vain([record.joins[operator.index] for record in records])
+        lines += compared_in_vain(operator, [record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
     lines += [f"requested: {_wished(wishes)}; takes effect with the next batch"] if wishes else []
     return Shown("\n".join(lines))
 
 
-def compared_in_vain(batches: Sequence[OperatorRecord]) -> list[str]:
-    """A line if an operator has compared IN_VAIN times as many pairs as it has made results."""
+def compared_in_vain(operator: Operator, batches: Sequence[OperatorRecord]) -> list[str]:
+    """A line if an operator has compared IN_VAIN times as many pairs as it has made results.
+
+    None for semi and anti joins, whose results are no pairs.
+    """
+    if isinstance(operator, JoinSpec) and not operator.makes_pairs:
+        return []
     candidates = sum(batch.work.candidates for batch in batches)
     made = sum(sum(batch.work.made) for batch in batches)
     if candidates <= max(IN_VAIN * made, IN_VAIN_FROM):
         return []
+    window = "a window" if operator.window is None else "a shorter window"
     return [
-        f"  {candidates:,} pairs were compared for {made:,} results; to compare fewer, use a "
-        "shorter window, or add an equality or a band to the predicate"
+        f"  {candidates:,} pairs were compared for {made:,} results; to compare fewer, use "
+        f"{window}, or add an equality or a band to the predicate"
     ]
 
 
@@ -94,9 +101,12 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
         for side in silent:
             read = input_name(query, operator.inputs[side])
             idle = window.idle_after_us
-            then = "only with another trigger can the side count as idle"
+            then = "without idle_after= this side holds the watermark back for ever"
             if idle is not None:
-                then = f"with another trigger, it would wait {describe(idle)} for this side"
+                then = (
+                    f"with another trigger, it would wait {describe(idle)} for this side, if the "
+                    f"other brings rows meanwhile"
+                )
             lines.append(
                 f"{join.state.pending_rows:,} rows of operator {operator.index} are still waiting: "
                 f"its {side.name.lower()} side ({read}) has delivered no row with an event time, "

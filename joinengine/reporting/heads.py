@@ -15,8 +15,10 @@ from joinengine.reporting.thinning import Entry
 
 #: Of a story.
 FORMAT = 1
+#: What is done with the rows of a source, which follows its path.
+_STEPS = r"(?! where | with [^/]+ = )"
 #: The folders above a file or folder, of a path that follows the kind of a source.
-_FOLDERS = re.compile(r"^(\w+ )(?:\S*/)(?=[^/\s])")
+_FOLDERS = re.compile(rf"^(\w+ )(?:{_STEPS}.)*/{_STEPS}(?=[^/])", re.DOTALL)
 
 
 def head_of(
@@ -44,6 +46,8 @@ def short_name(source: str) -> str:
 
     >>> short_name("parquet /data/eu/clicks where clicked_at > 0")
     'parquet clicks where clicked_at > 0'
+    >>> short_name("folder /data/my files/old clicks/ with ratio = a / b where path != '/x'")
+    "folder old clicks/ with ratio = a / b where path != '/x'"
     """
     return _FOLDERS.sub(r"\1", source)
 

@@ -42,7 +42,9 @@ def log_plans(record: BatchRecord, form: PlanLog, query: str | None) -> None:
         if not _log.isEnabledFor(level):
             continue
         names = {key.hash_: key.text for key in join.heat.keys if key.text is not None}
-        words = plan_words(join.reason, names, join.instances, shares=shares_of(join))
+        words = plan_words(
+            join.reason, names, join.instances, shares=shares_of(join), sided=join.sided
+        )
         plan = _told(record, number, join, join.reason, names, words) | {"query": query}
         if form is PlanLog.JSON:
             _log.log(level, "%s", json.dumps(plan), extra={"plan": plan})
@@ -78,19 +80,21 @@ def _told(
         "skew_expected": None if reason.after is None else reason.after.skew,
         "rows_to_move": None if cost is None else cost.rows,
         "keys": [
-            _told_key(change, names, shares.get(change.hash_))
+            _told_key(change, names, shares.get(change.hash_), sided=join.sided)
             for change in reason.keys[:_MOST_KEYS]
         ],
         "more_keys": max(0, len(reason.keys) - _MOST_KEYS) + reason.more_keys,
     }
 
 
-def _told_key(change: KeyChange, names: dict[int, str], shares: Shares | None) -> dict[str, Any]:
+def _told_key(
+    change: KeyChange, names: dict[int, str], shares: Shares | None, *, sided: bool
+) -> dict[str, Any]:
     """A key of a plan; its shares are known while it is among the hottest of the batch."""
     return {
         "key": names.get(change.hash_),
         "hash": hash_text(change.hash_),
-        "done": key_change_words(change),
+        "done": key_change_words(change, sided=sided),
         "share": None if shares is None else shares.batch,
         "state_share": None if shares is None else shares.state,
     }

@@ -166,11 +166,14 @@ def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
 
 
 def _event_time(joins: Sequence[OperatorRecord]) -> dict[str, str]:
-    """The greatest event time so far, and the least watermark; what is not known is left out."""
+    """The greatest event time so far, and the least watermark; what is not known is left out.
+
+    A timed operator without a watermark lets no result go, so the least is not known then.
+    """
     newest = [side.newest for join in joins for side in join.sides if math.isfinite(side.newest)]
-    watermarks = [join.watermark for join in joins if math.isfinite(join.watermark)]
+    watermark = min((join.watermark for join in joins if join.timed), default=-math.inf)
     times = ({"max": max(newest)} if newest else {}) | (
-        {"watermark": min(watermarks)} if watermarks else {}
+        {"watermark": watermark} if math.isfinite(watermark) else {}
     )
     texts = {name: _iso(time) for name, time in times.items()}
     return {name: text for name, text in texts.items() if text is not None}

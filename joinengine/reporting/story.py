@@ -88,7 +88,6 @@ class Story:
         self._fullest = [(0, 0)] * len(query.operators)
         #: the first batch under the present layout, if the run has changed it as a whole
         self._relaid: list[int | None] = [None] * len(query.operators)
-        self._sided = [len(operator.inputs) > 1 for operator in query.operators]
         self._ended: Entry | None = None
         #: records come in one thread, and the whole may be asked for in another
         self._turn = Lock()
@@ -236,7 +235,7 @@ class Story:
             "forecast_bytes": None if forecast is None else round(forecast[1]),
             **{name: figure.of(join) for name, figure in FIGURES.items()},
             "tuples": round(heat.tuples),
-            "hot": [self._hot(number, batch, key) for key in heat.keys],
+            "hot": [self._hot(number, batch, key, sided=join.sided) for key in heat.keys],
             "greatest": heat.greatest,
             "hash_greatest": None if heat.under_hash is None else round(heat.under_hash),
         }
@@ -259,8 +258,7 @@ class Story:
         while len(names) > 4 * MOST_PLANS:
             del names[next(iter(names))]
 
-    def _hot(self, number: int, batch: int, key: HotKey) -> Entry:
-        sided = self._sided[number]
+    def _hot(self, number: int, batch: int, key: HotKey, *, sided: bool) -> Entry:
         done, words = placement_words(key.placement, listed=key.listed, sided=sided)
         return {
             "key": key.text,
@@ -335,7 +333,7 @@ class Story:
         self, number: int, record: BatchRecord, join: OperatorRecord, reason: Reason
     ) -> Entry:
         names = self._names[number]
-        keys, sided = reason.keys[:_MOST_PLAN_KEYS], self._sided[number]
+        keys = reason.keys[:_MOST_PLAN_KEYS]
         return {
             "batch": record.batch,
             "join": number,
@@ -343,7 +341,7 @@ class Story:
             "cause": reason.cause.value,
             "replan": reason.cause.is_replan,
             "words": plan_words(
-                reason, names, join.instances, shares=shares_of(join), sided=self._sided[number]
+                reason, names, join.instances, shares=shares_of(join), sided=join.sided
             ),
             "skew_before": round(reason.before.skew, 4),
             "skew_after": None if reason.after is None else round(reason.after.skew, 4),
@@ -354,7 +352,7 @@ class Story:
                     "key": names.get(change.hash_),
                     "hash": hash_text(change.hash_),
                     "words": f"{key_words(change.hash_, names)}: "
-                    f"{key_change_words(change, sided=sided)}",
+                    f"{key_change_words(change, sided=join.sided)}",
                 }
                 for change in keys
             ],
@@ -382,7 +380,7 @@ class Story:
             shares=opened.shares,
             moved=moved,
             sizes=sizes,
-            sided=self._sided[number],
+            sided=join.sided,
         )
         self._changed.append(entry)
 

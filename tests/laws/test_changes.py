@@ -71,6 +71,15 @@ def test_the_net_of_the_results_is_the_join_of_the_nets(
         assert query.net() == net_of_pairs(batches, span)
 
 
+@pytest.mark.parametrize("open_end", [False, True])
+def test_explain_says_that_a_row_is_kept_until_its_deletion(open_end):
+    window = within("lt", "rt", lower="0 s", delay="1 s") if open_end else None
+    kept = "left  recorded left: a row is kept until its deletion has come"
+    assert kept in joined(within=window).explain()
+    for odd in ({"layout": "pkg"}, {"schemas": (LEFT, SCHEMAS[1]), "changes": (None, "_change")}):
+        assert "left  recorded left: kept for ever" in joined(within=window, **odd).explain()
+
+
 def test_the_state_follows_the_rows_and_not_their_changes():
     with tempfile.TemporaryDirectory() as folder:
         query, held, batches = Changing(folder, joined(), "hash"), [], []
@@ -150,6 +159,7 @@ REFUSED = {
         "how": "left",
         "within": within("lt", "rt", upper="1 s", lower="0 s", delay="0 s"),
     },
+    "how: 'full' of changes is not supported": {"how": "full"},
     "changes: column '_op' of the left side does not exist": {"changes": "_op"},
     "changes: lt of the left side is timestamp": {"changes": ("lt", None)},
     "changes: w of the left side is double": {

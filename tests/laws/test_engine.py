@@ -16,6 +16,7 @@ from joinengine.driver.settings import Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import within
+from joinengine.reporting.progress import batch_line
 from joinengine.state.operator_state import STATE
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
@@ -246,6 +247,7 @@ def test_a_tuple_at_the_watermark_is_on_time(tmp_path):
     window = within("lt", "rt", lower="0 us", upper="1000 us", delay="10 us")
     query = LocalQuery(tmp_path, two_way(window, 2), "hash")
     query.run_tuples(0, [(1, 1, 100)], [(1, 2, 100)])  # the watermark is 90 now
+    assert "watermark 1970-01-01T00:00:00.000Z" in batch_line(query.records[0])
     # One map task: if no tuple is late, it does not look at the times one by one.
     query.run_tuples(1, [(1, 3, 90), (1, 4, 89)], [(1, 5, 100)], map_tasks=1)
     assert query.state.late_rows == 1

@@ -185,6 +185,7 @@ def test_the_forecast_is_told_once_it_is_known(tmp_path):
     ours = {side: flow for (_, side), flow in rates.items()}
     text = query.query.operators[0].lines(["l", "r"], newest, ours)
     said = [line.split("forecast: about ")[1] for line in text if "forecast: about " in line]
+    assert all("copies of rows per second of event time" in line for line in said)
     told = sum(int(line.split(" rows")[0]) for line in said)
     assert joins[-1]["forecast_rows"] == pytest.approx(told, abs=1)
 

@@ -65,7 +65,7 @@ def warned(caplog, what):
 
 def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
     query = run(joined(spark, shuffled), shuffled)
-    late = warned(caplog, "later than the join's delay allows")
+    late = warned(caplog, "later than the delay allows")
     rows = sum(record.joins[0].refused.late for record in query.batches())
     assert rows > 2 * FILES * ROWS / 4
     for side in ("clicks", "purchases"):
@@ -76,7 +76,7 @@ def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
         assert f" of {FILES * ROWS:,} rows (" in total
     assert len(late) == 4
     query.awaitTermination()
-    assert warned(caplog, "later than the join's delay allows") == late
+    assert warned(caplog, "later than the delay allows") == late
 
 
 @pytest.mark.parametrize("order", ["time", "name"])

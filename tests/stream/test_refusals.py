@@ -57,15 +57,15 @@ REFUSED = {
     "event time must be a timestamp, but day is date32": {
         "within": within("day", "i_ts", lower="0 s", upper="1 s", delay="0 s")
     },
-    "how: 'left' needs the upper bound of within": {
+    "how: 'left' needs the upper bound of the interval": {
         "within": within("o_ts", "i_ts", lower="0 s", delay="0 s"),
         "how": "left",
     },
-    "how: 'full' needs the lower bound of within": {
+    "how: 'full' needs the lower bound of the interval": {
         "within": within("o_ts", "i_ts", upper="0 s", delay="0 s"),
         "how": "full",
     },
-    "how: 'left_semi' needs the upper bound of within": {
+    "how: 'left_semi' needs the upper bound of the interval": {
         "within": within("o_ts", "i_ts", lower="0 s", delay="0 s"),
         "how": "left_semi",
     },
@@ -152,7 +152,7 @@ def test_a_window_on_the_time_of_a_side_that_never_leaves(sides):
     with pytest.raises(InvalidRequest, match=r"o_ts may have any age, .* of its right side: i_ts"):
         StreamJoin(inner, third, on="id", within=by_left, suffixes=("", "_3"))
     text = inner.explain()
-    assert "because `within` has no upper bound" in text
+    assert "because the interval has no upper bound" in text
     assert "kept until the watermark passes i_ts + 0 s" in text
 
 

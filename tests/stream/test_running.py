@@ -109,7 +109,9 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
     plan = query.explain()
     assert repr(plan) == plan
     assert "layout auto on 4 instances" in plan
-    forecast = re.findall(r"forecast: about ([\d,]+) rows, [\d.]+ kB \([\d,.]+ rows per", plan)
+    forecast = re.findall(
+        r"forecast: about ([\d,]+) rows, [\d.]+ kB \([\d,.]+ copies of rows per", plan
+    )
     held = query.batches()[-1].joins[0].sides
     for said, side in zip(forecast, held, strict=True):
         assert int(said) == pytest.approx(side.held_rows, rel=0.35)

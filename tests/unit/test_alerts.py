@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from joinengine import StreamAggregate, windows
 from joinengine.driver.records import BatchRecord, OperatorRecord, Refused, SideRecord, StateRecord
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reporting.alerts import MARKED, Alerts
 from joinengine.wire.reports import CappedKey
-from tests.harness import two_way
+from tests.harness import LEFT, two_way
+from tests.laws.changing import SCHEMAS, joined, stream
 from tests.unit.states import chain
 
 
@@ -30,7 +32,7 @@ def alerts():
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("late", "arrived later than the join's delay allows"),
+        ("late", "arrived later than the delay allows"),
         ("null", "have no key or no event time"),
         ("ahead", "further ahead of the clock than max_ahead"),
         ("change", "have a change that is NULL, 0 or a word without a meaning"),
@@ -50,6 +52,17 @@ def test_a_stream_is_named_once_and_in_the_end(reason, words, alerts):
     assert first.startswith("in total, 39 of 4,000 rows (1%) of ")
     assert second.startswith("in total, 10 of 1,300 rows (1%) of ")
     assert words in first
+
+
+def test_a_row_without_a_time_is_in_no_window_of_an_aggregate():
+    panes = windows("lt", "1 hour", delay="1 s")
+    given = {"aggregates": {"n": "count(*)"}, "window": panes, "instances": 3}
+    alerts = Alerts(StreamAggregate(stream("left", LEFT), by="lk", **given).query())
+    entries = [batch(0, left=Refused(10, null=3)).joins[0], *[OperatorRecord(3)] * 9]
+    entries = entries[: len(alerts.query.operators)]
+    (said,) = alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=entries))
+    assert "have no event time, so no window holds them. If that is not intended" in said
+    assert alerts.sums()[0].endswith("have no event time, so no window holds them")
 
 
 def test_a_join_that_leaves_out_pairs_is_named_once_and_in_the_end(alerts):
@@ -114,14 +127,21 @@ def test_a_join_without_a_window_says_once_how_its_state_grows():
     assert alerts.sums() == []
 
 
-@pytest.mark.parametrize("why", ["a window", "a table"])
+@pytest.mark.parametrize("why", ["a window", "a table", "changes"])
 @pytest.mark.parametrize("ends", [False, True])
 def test_state_that_does_not_grow_for_ever_needs_no_word(why, ends):
     window = within("lt", "rt", lower="0 s", upper="1 s", delay="0 s") if "window" in why else None
     query = two_way(window, table=Side.RIGHT if "table" in why else None)
+    query = joined().query() if "changes" in why else query
     alerts = Alerts(query, ends=ends, before=[(100, 3000)])
     assert alerts.take(batch(1, state=StateRecord(200, 6000))) == []
     assert alerts.sums() == []
+
+
+def test_changes_of_one_side_alone_do_not_keep_the_state_from_growing():
+    query = joined(schemas=(LEFT, SCHEMAS[1]), changes=(None, "_change")).query()
+    (said,) = Alerts(query).take(batch(1, state=StateRecord(200, 6000)))
+    assert "its state grows without bound" in said
 
 
 def test_a_query_that_ends_says_at_its_end_how_its_state_grows_from_start_to_start():

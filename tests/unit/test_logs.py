@@ -7,8 +7,12 @@ import logging
 
 import pytest
 
+from joinengine import StreamAggregate, windows
+from joinengine.model.keys import Side
 from joinengine.reporting.plan_log import PlanLog, log_plans
-from tests.harness import LocalQuery, two_way
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
+from tests.harness import LEFT, LocalQuery, rows, two_way
 from tests.laws.cases import CHOICES
 
 
@@ -53,3 +57,19 @@ def test_loads_that_are_learnt_are_details(tmp_path, caplog):
     with caplog.at_level(logging.DEBUG, "joinengine"):
         log_plans(query.records[0], PlanLog.WORDS, None)
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("form", PlanLog)
+def test_the_plan_of_an_aggregate_speaks_of_no_sides(form, tmp_path, caplog):
+    source = Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT))
+    counts = {"aggregates": {"n": "count(*)"}, "window": windows("lt", "10 us", delay="400 us")}
+    plan = StreamAggregate(source, by="lk", layout="mnrt", instances=4, **counts)
+    choices = [node._choice for node in plan._flat()[0]]
+    query = LocalQuery(tmp_path, plan.query(), "mnrt", choices=choices)
+    with caplog.at_level(logging.INFO, "joinengine"):
+        for batch in range(4):
+            query.run(batch, [[(0, rows(Side.LEFT, [(7, i, batch) for i in range(200)]))]])
+            log_plans(query.records[-1], form, None)
+    words = " ".join(caplog.messages)
+    assert "split over instances" in words
+    assert "copied to each" not in words

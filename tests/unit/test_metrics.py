@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from joinengine.lab.queries.named_query import Options
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
 from joinengine.reporting import progress
 from joinengine.reporting.run_report import BATCH_SCHEMA, STEPS, batch_rows, run_report
+from joinengine.state.partitions import Partitions
 from tests.unit.metrics import PAGE, named, same
 
 #: What `running.run` adds.
@@ -97,6 +99,17 @@ def test_the_fields_of_progress(record):
     assert "latency_s_p50" in told["observedMetrics"]["joinengine"]
 
 
+def test_a_watermark_is_told_once_all_operators_with_a_window_have_one(record):
+    record.joins = [
+        OperatorRecord(2, watermark=9e6, timed=True),
+        OperatorRecord(2),
+        OperatorRecord(2, watermark=math.inf, timed=True),
+    ]
+    assert "watermark 1970-01-01T00:00:09.000Z" in progress.batch_line(record)
+    record.joins[2].watermark = -math.inf
+    assert "watermark" not in progress.batch_line(record)
+
+
 def test_a_batch_names_its_busiest_instance(record):
     record.joins[0].layout = "mnrt"
     row = batch_rows(record)
@@ -110,6 +123,20 @@ def test_a_batch_names_its_busiest_instance(record):
     record.joins = [OperatorRecord(2, work=Worked([0, 0]))]
     assert batch_rows(record)["load_skew"] is None
     assert "busiest" not in progress.batch_line(record)
+
+
+@pytest.mark.parametrize(
+    ("behind", "read", "seconds"),
+    [
+        ({0: 0, 1: 0}, {}, 0.0),
+        ({0: 5, 1: 7}, {0: 190.0, 1: 180.0}, 20.0),
+        ({0: 5, 1: 0}, {1: 180.0}, None),
+        ({0: 5, 1: 7}, {1: 180.0}, None),
+    ],
+)
+def test_how_old_the_oldest_message_is_needs_the_age_of_all(behind, read, seconds):
+    told = Partitions(10.0, {0: (9e6, 1.0), 1: (9e6, 1.0)}, behind, read)
+    assert BatchRecord(0, 200.0, partitions={0: told}).behind_s == seconds
 
 
 def test_a_line_of_progress_names_the_hottest_split_keys(record):

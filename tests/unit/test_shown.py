@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
-from joinengine import StreamAggregate, StreamJoin, equi, theta, windows, within
-from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord
+from joinengine import (
+    InvalidRequest,
+    StreamAggregate,
+    StreamJoin,
+    asof,
+    equi,
+    theta,
+    windows,
+    within,
+)
+from joinengine.driver.records import BatchRecord, OperatorRecord, SideRecord, StateRecord, Worked
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.layouts import choose
@@ -20,6 +31,8 @@ CLICKS = pa.schema([("user_id", pa.int64()), ("clicked_at", TIME)])
 SALES = pa.schema(
     [("buyer_id", pa.int64()), ("bought_at", TIME), *((f"c{n}", pa.int8()) for n in range(9))]
 )
+
+TIMES = "clicked_at", "bought_at"
 
 
 def stream(path, schema):
@@ -71,7 +84,8 @@ def test_a_row_is_late_by_the_watermark_of_both_sides(joined):
     text = joined.explain()
     assert text.splitlines()[-1] == (
         "  late  rows before the watermark are left out: the newest left row - 5 min or the newest "
-        "right row - 5 min, whichever is earlier; a side that is silent for 9 s does not count"
+        "right row - 5 min, whichever is earlier; a side that is silent for 9 s does not count, "
+        "unless all are"
     )
     assert "a row is late only" not in text
 
@@ -123,9 +137,12 @@ def test_who_waits_for_a_side_that_brings_nothing(joined):
     (said,) = told(60, (1.0, never))
     assert said.startswith("60 rows of operator 0 are still waiting")
     assert "its right side (folder /sales) has delivered no row with an event time" in said
-    assert "would wait 9 s for this side" in said
+    assert said.endswith("would wait 9 s for this side, if the other brings rows meanwhile")
     assert told(0, (1.0, never)) == told(60, (1.0, 2.0)) == []
     assert waiting_for(joined.query(), []) == []
+    joined._window = replace(joined._window, idle_after_us=None)
+    (said,) = told(60, (1.0, never))
+    assert said.endswith("without idle_after= this side holds the watermark back for ever")
 
 
 def test_a_writer_is_one_line_too(joined, monkeypatch):
@@ -133,6 +150,14 @@ def test_a_writer_is_one_line_too(joined, monkeypatch):
     writer = joined.writeStream.format("parquet").option("path", "/out")
     assert repr(writer) == f"<JoinWriter of {joined!r}: parquet, path='/out'; .start() starts it>"
     assert "no sink yet" in repr(joined.writeStream)
+
+
+def test_a_name_is_refused_that_spark_could_not_take(joined, monkeypatch):
+    monkeypatch.setattr(type(joined), "_resolved", lambda self: None)
+    for name, why in {"a\ud800": r"'a\\ud800' holds half of a character", " ": "is empty"}.items():
+        with pytest.raises(InvalidRequest, match=f"queryName: .*{why}"):
+            joined.writeStream.queryName(name)
+    assert joined.writeStream.queryName("größe \U0001f600").name == "größe \U0001f600"
 
 
 def test_habits_of_dataframes_are_told_what_to_write(joined):
@@ -160,3 +185,55 @@ def test_what_was_planned_for_batches_that_never_came_is_told():
     (none,) = not_reached(Settings(kills=frozenset({1})), range(7, 7))
     assert none.endswith("before batch 1; this run had 0 batches")
     assert not_reached(plans, range(100)) == not_reached(Settings(), range(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("direction", "tolerance", "until"),
+    [
+        ("backward", "1 hour", "clicked_at"),
+        ("forward", None, "clicked_at and its nearest row"),
+        ("nearest", "1 hour", "clicked_at and its nearest row, or clicked_at + 60 min"),
+    ],
+)
+def test_how_long_a_row_waits_for_its_nearest_is_told(direction, tolerance, until):
+    sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+    by = equi("user_id", "buyer_id")
+    on = asof(*TIMES, by=by, direction=direction, tolerance=tolerance, delay="5 s")
+    lines = StreamJoin(*sides, on=on, instances=2).explain().splitlines()
+    assert f"  left  folder /clicks: a row waits until the watermark has passed {until}" in lines
+
+
+def test_the_default_layout_of_an_aggregate_says_that_joins_probe():
+    panes = windows("clicked_at", size="1 hour", delay="1 s")
+    given = {"aggregates": {"n": "count(*)"}, "window": panes, "instances": 3}
+    text = StreamAggregate(stream("/clicks", CLICKS), by="user_id", **given).explain()
+    assert "a row is stored at the one with less load; in a join it probes both" in text
+
+
+def test_pairs_compared_in_vain_are_told_with_what_there_is_to_do():
+    def told(how="inner", **more):
+        sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+        joined = StreamJoin(*sides, on=equi("user_id", "buyer_id"), how=how, instances=2, **more)
+        entry = OperatorRecord(2, work=Worked(compared=[2_000_000], made=[3]))
+        records = [BatchRecord(0, 0.0, joins=[entry])]
+        lines = explain(joined.query(), [joined._choice], records=records).splitlines()
+        return [line for line in lines if "were compared for 3 results" in line]
+
+    near = {"within": within(*TIMES, lower="0 s", upper="1 hour", delay="0 s")}
+    assert "to compare fewer, use a window, or add" in told()[0]
+    assert "to compare fewer, use a shorter window, or add" in told(**near)[0]
+    assert told("left_semi") == told("left_anti", **near) == []
+
+
+def test_of_a_topic_the_slowest_partition_decides_what_is_late():
+    sides = Stream(None, {"kind": "kafka", "path": "c"}, Reading(CLICKS)), stream("/sales", SALES)
+    near = {"lower": "0 s", "upper": "1 hour", "delay": "5 s"}
+    on = equi("user_id", "buyer_id")
+    plans = {"within": within(*TIMES, **near), "on": on}, {"on": asof(*TIMES, by=on, delay="5 s")}
+    for plan in plans:
+        late = StreamJoin(*sides, **plan, instances=2).explain().splitlines()[-1]
+        assert "the newest row of the slowest left partition - 5 s or the newest right row" in late
+    panes = windows("clicked_at", size="1 hour", delay="1 s")
+    given = {"aggregates": {"n": "count(*)"}, "window": panes, "instances": 3}
+    text = StreamAggregate(sides[0], by="user_id", **given).explain()
+    assert "more than 1 s behind the newest of the slowest partition" in text

@@ -87,7 +87,7 @@ class AggregateSpec:
     def first_lines(self, source: str, choice: LayoutChoice, when: str) -> list[str]:
         """The lines of `explain` for a stage that gets the tuples of `source`."""
         time, late = " or ".join(self.times(Side.LEFT)), self.window
-        left_out = left_out_text(self.inputs[0], late.delays_us[0], late.ahead_us)
+        left_out = left_out_text(self.inputs[0], source, late.delays_us[0], late.ahead_us)
         return [
             f"operator {self.index}: {self._in_words()}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",

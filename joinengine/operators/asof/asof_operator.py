@@ -121,7 +121,7 @@ class AsOfJoin(AsOfSpec, Operator):
             name if only is None else f"{name}, where {only.text}"
             for name, only in zip(inputs, self.filters, strict=True)
         ]
-        late = [f"  late  {late_text(self.inputs, self.condition)}"]
+        late = [f"  late  {late_text(self.inputs, inputs, self.condition)}"]
         kind, on = f"{self.how.value} {self._kind}", condition_text(self.condition)
         return [
             f"operator {self.index}: {kind}, {on}",
@@ -145,8 +145,8 @@ class AsOfJoin(AsOfSpec, Operator):
         (time,), reach = self.condition.times[Side.LEFT], self.condition.reach_us
         if reach is None:
             return f"a row waits until the watermark has passed {time} and its nearest row"
-        after = f" + {describe(reach)}" if reach else ""
-        return f"a row waits until the watermark has passed {time}{after}"
+        nearest = f" and its nearest row, or {time} + {describe(reach)}" if reach else ""
+        return f"a row waits until the watermark has passed {time}{nearest}"
 
     def _kept(self) -> str:
         """How long a right tuple is kept, in words."""

@@ -155,14 +155,15 @@ class Join(JoinSpec, Operator):
             on, where = self.predicate.text, ""  # it is all of what pairs must fulfil
         where += "" if self.changes is None else f", of changes told by {self._told_by()}"
         lost = ["this is no inner join: losses end the query, unless it recovers from the store"]
+        window = self.window
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines(self.instances)),
             *(f"    {line}" for line in lost if self.watched and choice.copying is not None),
-            *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in PAIR),
+            *(self._side_line(s, inputs[s], choice) + self._forecast(s, rates) for s in PAIR),
             *self._cap_line(),
-            *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
+            *([] if window is None else [f"  late  {late_text(self.inputs, inputs, window)}"]),
         ]
 
     # Watchers
@@ -207,21 +208,24 @@ class Join(JoinSpec, Operator):
             return []
         return [f"  cap   at most {counted(self.max_pairs, 'pair')} of a key; others are left out"]
 
-    def _side_line(self, side: Side, name: str) -> str:
-        return f"  {side.name.lower():5} {self._leaving(side, name)}"
+    def _side_line(self, side: Side, name: str, choice: LayoutChoice) -> str:
+        return f"  {side.name.lower():5} {self._leaving(side, name, choice)}"
 
-    def _leaving(self, side: Side, name: str) -> str:
+    def _leaving(self, side: Side, name: str, choice: LayoutChoice) -> str:
         only, window = self.filters[side], self.window
         name += "" if only is None else f", where {only.text}"
         if self.table is side:
             return f"{name}: read whole before the first batch, and kept"
         if self.table is not None:
             return f"{name}: rows are matched with the table and not kept"
+        endless = window is None or window.endless is side
+        if endless and self.cancel_by(side) and not choice.parts_equal_rows:
+            return f"{name}: a row is kept until its deletion has come"
         if window is None:
             return f"{name}: kept for ever, because the join has no window"
         if window.endless is side:
             bound = "upper" if side is Side.LEFT else "lower"
-            return f"{name}: kept for ever, because `within` has no {bound} bound"
+            return f"{name}: kept for ever, because the interval has no {bound} bound"
         time = " or ".join(window.times[side])
         time = f"the latest of {time}" if len(window.times[side]) > 1 else time
         if isinstance(window, Sliding):
@@ -257,6 +261,6 @@ class Join(JoinSpec, Operator):
             return ""
         return (
             f"; forecast: about {rows:,.0f} rows, {size_text(rows * flow.copy_bytes)} "
-            f"({flow.rows_per_s:,.1f} rows per second of event time, batches of "
+            f"({flow.rows_per_s:,.1f} copies of rows per second of event time, batches of "
             f"{describe_about(flow.batch_us)})"
         )

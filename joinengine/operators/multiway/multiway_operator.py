@@ -92,7 +92,7 @@ class MultiwayJoin(MultiwaySpec, Operator):
     ) -> list[str]:
         """The condition, of which joins it was made, per side when a tuple leaves."""
         joins = f"{len(self.chain)} joins" if len(self.chain) > 1 else "a join"
-        late = [] if self.nearness is None else [late_text(self.inputs, self.nearness)]
+        late = [] if self.nearness is None else [late_text(self.inputs, inputs, self.nearness)]
         return [
             f"operator {self.index}: multiway inner join on {condition_text(self.condition)}",
             f"  made of {joins} on one key: each side is stored once, and nothing in between",
