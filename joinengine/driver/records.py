@@ -260,15 +260,15 @@ class BatchRecord:
     def behind_s(self) -> float | None:
         """How old the oldest message that waited is at most, as the batch began; None: unknown.
 
-        It is unknown if it is for one of the partitions in which messages wait.
+        Of partitions of which it is unknown, the others tell, unless nothing waits in them.
         """
         lags = [
             progress.lag_s(number, self.started)
             for progress in self.partitions.values()
             for number in progress.behind
         ]
-        known = [lag for lag in lags if lag is not None]
-        return max(known) if known and len(known) == len(lags) else None
+        oldest = max((lag for lag in lags if lag is not None), default=None)
+        return None if not oldest and None in lags else oldest
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""

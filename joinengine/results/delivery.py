@@ -44,12 +44,14 @@ class Delivery:
 
         A driver asks when it starts: power may have been lost since. Objects of a store are whole.
         """
-        held = (stored for _, files in showings.staged(last) for stored in files)
-        for stored in dict.fromkeys((*last.results, *held, *last.refused)):
+        held = [stored for _, files in showings.staged(last) for stored in files]
+        named = dict.fromkeys((*last.results, *last.refused), "result file")
+        named |= dict.fromkeys(held, "result file that is held back")
+        for stored, what in named.items():
             for place in self._places():
                 if place.exists(stored.name):
                     try:
-                        verify(place, stored, "result file")
+                        verify(place, stored, what)
                     except DamagedState:
                         if place.exists(stored.name):  # no older driver has just delivered it
                             raise

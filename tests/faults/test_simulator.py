@@ -23,7 +23,7 @@ FOUND = {
     "removal first": 0,
     "removal by exclusion": 27,
     "exclusions forgotten": 3,
-    "moves forgotten": 21,
+    "moves forgotten": 27,
     "results before the manifest": 4,
     "one name for all attempts": 0,
     "expired too early": 2,

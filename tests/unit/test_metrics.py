@@ -131,10 +131,10 @@ def test_a_batch_names_its_busiest_instance(record):
         ({0: 0, 1: 0}, {}, 0.0),
         ({0: 5, 1: 7}, {0: 190.0, 1: 180.0}, 20.0),
         ({0: 5, 1: 0}, {1: 180.0}, None),
-        ({0: 5, 1: 7}, {1: 180.0}, None),
+        ({0: 5, 1: 7}, {1: 180.0}, 20.0),
     ],
 )
-def test_how_old_the_oldest_message_is_needs_the_age_of_all(behind, read, seconds):
+def test_how_old_the_oldest_message_is_say_partitions_of_which_it_is_known(behind, read, seconds):
     told = Partitions(10.0, {0: (9e6, 1.0), 1: (9e6, 1.0)}, behind, read)
     assert BatchRecord(0, 200.0, partitions={0: told}).behind_s == seconds
 
