@@ -61,8 +61,6 @@ def _findings(seconds: dict[str, list[float]], moved: dict[str, list[float]]) ->
             "QMMP scales out a little faster than MNRT; rule: at each z",
             told,
             all(seconds["QMMP"][i] < seconds["MNRT"][i] for i in at),
-            "a scale-out moves keys to their new base homes, and plans follow after later batches; "
-            "QMMP has more copies that move, of keys that are hot on both sides",
             timed=True,
         ),
         Finding(
