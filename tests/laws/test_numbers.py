@@ -11,12 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.driver.settings import Settings
 from joinengine.kernels.watch_numbers import ROW_BITS, number_tuples
 from joinengine.lab.inline.inline_jobs import InlineJobs
+from joinengine.layouts import Ftlb
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.recovery import Durability
 from joinengine.model.windows import within
 from joinengine.state import manifests
 from joinengine.world.memory import MemoryWorld
+from tests.executors import ClusterJobs
 from tests.harness import LocalQuery, two_way
 
 #: What versions that numbered tuples by their batch told batches apart by.
@@ -83,3 +87,21 @@ def test_a_checkpoint_without_serial_numbers_goes_on_behind_its_batches():
     older = manifests._from_json(manifests._Written(json.loads(json.dumps(plain)), 0, 0), None)
     last = 1 << OLD_TASK_BITS | (1 << OLD_TASK_BITS) - 1  # the last that batch 1 could have taken
     assert older.serials == last + 1
+
+
+def test_what_more_tasks_compute_again_takes_more_numbers():
+    """What the executors took along is theirs; the next batch goes on behind these tasks."""
+    jobs = ClusterJobs()
+    choice = Ftlb(domains=3, refill_rows=60, imbalance=9.0)
+    settings = Settings(durability=Durability.REPLICAS)
+    query = LocalQuery("/q", two_way(None, 7), "ftlb", choice=choice, settings=settings, jobs=jobs)
+    query.check_state = lambda: None  # it looks in the store, where the newest files are not
+    for batch in range(5):
+        query.run_tuples(batch, [(key, batch, 0) for key in range(40)], [(1, batch, 0)], 3)
+    before, lost = query.runner.manifest.serials, query.runner.manifest.batch
+    assert query.runner.manifest.restorable < lost
+    jobs.parallelism = 7
+    jobs.restart()
+    query.restart()
+    assert query.runner.manifest.batch == lost
+    assert query.runner.manifest.serials > before

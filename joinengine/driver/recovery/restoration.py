@@ -82,7 +82,8 @@ def restored(
             checkpoint.runs.put(name, content)
         states = zip(draft.outcome.operators, known.operators, strict=True)
         operators = tuple(replace(state, clock=was.clock) for state, was in states)
-        last = replace(known, operators=operators, chain=None)
+        serials = max(known.serials, draft.outcome.serials)  # there may be more tasks than then
+        last = replace(known, operators=operators, serials=serials, chain=None)
         counts = draft.counts
     return last, counts
 
