@@ -107,8 +107,9 @@ _LINES = (
     Option(
         "capacity",
         count("rows"),
-        "The number of rows that an instance may hold before its layout grows. If not given, the "
-        "layout keeps its size.",
+        "The number of rows that an instance may hold before its layout grows. It does not grow "
+        "while instances hold less than half of that on average, or while a plan relieves the "
+        "fullest one. If not given, the layout keeps its size.",
         setting="capacity",
         flag="capacity",
     ),
