@@ -27,7 +27,7 @@ from joinengine.state.sealing import Sealer
 from joinengine.state.upkeep import Changes, Upkeep
 from joinengine.world.storage import Storage, StoredFile
 
-#: Rows of one run that are copied at a time when state moves.
+#: Rows that are copied at a time when state moves, at most.
 MOVE_ROWS = 1 << 18
 
 
@@ -120,15 +120,16 @@ class Keeper:
         `pulls`: (instance, runs, ranges), of one side, in ascending order.
         The new runs are sealed together, as far as they fit into memory.
         """
-        sealed, waiting, rows = list[OpenRun](), list[_Pulled](), 0
+        sealed, waiting, part = list[OpenRun](), list[_Pulled](), 0.0
         for instance, runs, ranges in pulls:
             for pulled in self._chosen(instance, runs, ranges):
-                if waiting and rows + len(pulled.rows) > MOVE_ROWS:
-                    sealed += self._seal_pulled(waiting)
-                    waiting, rows = [], 0
-                waiting.append(pulled)
                 # Pieces are numbered in 16 bits for the sort, so a small one counts as 8 rows.
-                rows += max(len(pulled.rows), 8)
+                more = max(len(pulled.rows), 8) / self._step(pulled.source.run)
+                if waiting and part + more > 1:
+                    sealed += self._seal_pulled(waiting)
+                    waiting, part = [], 0.0
+                waiting.append(pulled)
+                part += more
         return sealed + self._seal_pulled(waiting)
 
     def _chosen(
@@ -140,8 +141,13 @@ class Keeper:
         for run in runs:
             opened = self._opened(run)
             rows = rows_between(opened.words, lower, upper, opened.gone)
-            for start in range(0, len(rows), MOVE_ROWS):
-                yield _Pulled(instance, opened, rows[start : start + MOVE_ROWS])
+            step = self._step(run)
+            for start in range(0, len(rows), step):
+                yield _Pulled(instance, opened, rows[start : start + step])
+
+    def _step(self, run: Run) -> int:
+        """How many of its rows are copied at a time when state moves."""
+        return min(MOVE_ROWS, run.rows_within(self._upkeep.gather_bytes))
 
     def _seal_pulled(self, pulled: Sequence[_Pulled]) -> list[OpenRun]:
         """Seal what was pulled, a run for each piece."""
@@ -174,8 +180,9 @@ class Keeper:
         lower, upper = (np.array([word % (1 << 64)], np.uint64) for word in words)
         rows = rows_between(opened.words, lower, upper, opened.gone)
         rows = rows[chosen(opened.words[rows])]
-        for start in range(0, len(rows), MOVE_ROWS):
-            rows_copied = rows[start : start + MOVE_ROWS]
+        step = self._step(run)
+        for start in range(0, len(rows), step):
+            rows_copied = rows[start : start + step]
             columns = opened.columns.take(pa.array(rows_copied))
             self._changes.recovered_rows += len(rows_copied)
             yield self.seal(instance, run.side, opened.words[rows_copied], columns)

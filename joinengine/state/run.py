@@ -37,8 +37,8 @@ Place = tuple[int, Side]
 class Run(NamedTuple):
     """One sorted batch: where it lies, and the facts that are known without opening it.
 
-    `part`: which run of the file. `group`: the merge group; its pieces cover disjoint word ranges
-    and together are one sorted run. `into`: the group that a merge in progress copies the run into.
+    `part`: which run of the file. `group`: the merge group; one after the other its pieces are one
+    sorted run. `into`: the group that a merge in progress copies the run into.
     Times are event time in microseconds, None without a window. `settled_time`: the newest time of
     its oldest input; without merging, that input would leave the state `max_time - settled_time`
     earlier. `exclusions`: disjoint word ranges [lower, upper) in order (2^64 may end the last).
@@ -74,6 +74,10 @@ class Run(NamedTuple):
     def live_bytes(self) -> int:
         """Bytes on disk, in proportion to the rows that are not excluded."""
         return self.size_bytes * self.live // max(self.rows, 1)
+
+    def rows_within(self, size_bytes: int) -> int:
+        """How many of its rows take that many bytes; at least one."""
+        return max(self.rows * size_bytes // max(self.size_bytes, 1), 1)
 
     def without(self, ranges: Iterable[tuple[int, int]], words: Words) -> Run:
         """The run without the word ranges `ranges`; `words`: those of the run."""

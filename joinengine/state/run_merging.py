@@ -57,6 +57,20 @@ def _batches(copies: Sequence[_Copy], most_bytes: int) -> Iterator[list[_Copy]]:
         yield batch
 
 
+def _parts(chosen: Sequence[Ints], most: int) -> Iterator[list[Ints]]:
+    """Rows of several runs, at most `most` of them at a time. If there are more, all have one word.
+
+    Entries of watchers do, which close together where a window ends: they come in any order.
+    """
+    while any(map(len, chosen)):
+        part, left = list[Ints](), most
+        for rows in chosen:
+            part.append(rows[:left])
+            left -= len(part[-1])
+        yield part
+        chosen = [rows[len(taken) :] for rows, taken in zip(chosen, part, strict=True)]
+
+
 class Merger:
     """Merges the runs of a keeper, and notes it in `changes`."""
 
@@ -130,7 +144,10 @@ class Merger:
         below = [len(w) if cut >> 64 else int(np.searchsorted(w, np.uint64(cut))) for w in words]
         group = self._group(copy.step)
         chosen = [rows[:n] for rows, n in zip(live, below, strict=True)]
-        self._copy([copy], [group], [chosen], [spine])
+        room = self._room(copy.inputs)
+        is_wide = sum(map(len, live)) > room  # its pieces together would not fit into memory
+        for part in _parts(chosen, room):
+            self._copy([copy], [group], [part], [spine], own_file=is_wide)
         for run in copy.inputs:
             rest = run.run._replace(into=group).without([(0, cut)], run.words)
             gone = excluded_rows(run.words, rest.exclusions)
@@ -158,10 +175,12 @@ class Merger:
         groups: list[int],
         chosen: list[list[Ints]],
         spines: list[_Spine],
+        *,
+        own_file: bool = False,
     ) -> None:
         """Copy the chosen rows of the inputs of copies[i] into one run of spines[i].
 
-        Rows that are needed no more are left out.
+        Rows that are needed no more are left out. `own_file`: see `Keeper.seal`.
         """
         side = copies[0].inputs[0].run.side
         page, numbers = gathered([copy.inputs for copy in copies], chosen)
@@ -182,7 +201,7 @@ class Merger:
         filled = np.flatnonzero(sizes).tolist()
         instances = [copies[i].inputs[0].run.instance for i in filled]
         ends = np.concatenate([[0], np.cumsum(sizes[filled])])
-        pieces = self._sealer.seal(instances, ends, side, page, None, own_file=False)
+        pieces = self._sealer.seal(instances, ends, side, page, None, own_file=own_file)
         for i, piece in zip(filled, pieces, strict=True):
             inputs = copies[i].inputs
             settled = [run.run.settled_time for run in inputs if run.run.settled_time is not None]

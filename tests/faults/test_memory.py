@@ -51,6 +51,7 @@ import numpy as np
 import pyarrow as pa
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
+from joinengine.model.windows import sliding
 from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from tests import harness
@@ -80,21 +81,25 @@ def watch():
         peak[0] = max(peak[0], memory())
         time.sleep(0.005)
 
-def tuples(schema, n, width, keys):
+def tuples(schema, n, width, keys, first=0):
     texts = [f"{{i:08}}" * (width // 8) for i in range(n)]
-    columns = [np.arange(n) % keys, texts, np.zeros(n, int)]
+    columns = [np.arange(n) % keys + first, texts, np.zeros(n, int)]
     arrays = [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 peak, over = [0], 0
 threading.Thread(target=watch, daemon=True).start()
-n, width, keys, batches = map(int, sys.argv[1:])
+n, width, keys, batches = map(int, sys.argv[1:5])
+join = harness.two_way(None, 4)
+apart = sys.argv[5:6] == ["apart"]
+if apart:  # no row meets another one, and all close together
+    day = sliding("lt", "rt", "1 day", sys.argv[6], delay="2 days")
+    join = harness.two_way(day, 1, how="full")
 with tempfile.TemporaryDirectory() as folder:
-    query = Quiet(folder, harness.two_way(None, 4), "hash")
+    query = Quiet(folder, join, "hash")
     for batch in range(batches):
-        frame = [
-            [(0, tuples(harness.LEFT, n, width, keys)), (1, tuples(harness.RIGHT, n, width, keys))]
-        ]
+        right = tuples(harness.RIGHT, n, width, keys, keys if apart else 0)
+        frame = [[(0, tuples(harness.LEFT, n, width, keys)), (1, right)]]
         before = peak[0] = memory()
         query.run(batch, frame)
         over = max(over, peak[0] - before)
@@ -114,14 +119,25 @@ print(json.dumps([rows, over]))
 )
 def test_a_task_keeps_its_budget(n, width, keys, batches, rows):
     """Results, arrivals and merges are each more than the budget, by a factor of two and more."""
-    arguments = [str(one) for one in (n, width, keys, batches)]
+    assert rows_under_watch(n, width, keys, batches) == rows
+
+
+@pytest.mark.parametrize(("n", "batches", "slide"), [(6_000, 6, "1 day"), (700, 1, "15 minutes")])
+def test_rows_that_wait_for_one_moment_are_kept_within_the_budget(n, batches, slide):
+    """Unmatched rows of both sides wait until their windows end: one of them, or each of 96."""
+    assert rows_under_watch(n, 8_000, n, batches, "apart", slide) == 0
+
+
+def rows_under_watch(*arguments):
+    """The results of such a program, which holds no more than its budget."""
+    arguments = [str(argument) for argument in arguments]
     done = subprocess.run(
         [sys.executable, "-c", WIDE, *arguments], capture_output=True, text=True, check=False
     )
     assert not done.returncode, done.stderr[-2000:]
-    found, over = json.loads(done.stdout)
-    assert found == rows
+    rows, over = json.loads(done.stdout)
     assert over < BUDGET
+    return rows
 
 
 @pytest.mark.slow

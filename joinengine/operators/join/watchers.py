@@ -18,7 +18,7 @@ met a partner; judging looks at the entries that are due, which are the head of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,7 +45,7 @@ from joinengine.state.upkeep import Shelf
 
 #: The last columns of an entry: its number and when it closes, if no column has these names.
 ENTRY, CLOSES = "__entry", "__closes"
-#: Entries that are judged together, and marks that are gathered before they are united.
+#: Entries that are kept or judged together, and marks that are gathered before they are united.
 ENTRIES = 1 << 18
 MARKS = 1 << 20
 _NEVER = np.iinfo(np.int64).max
@@ -162,6 +162,7 @@ class Watchers:
         self._runs = task.shelves
         self._closing = task.facts[CLOSING]
         self._batch = desk.header.batch
+        self._most_bytes = task.memory_bytes // 8
         held = WatchShelf(spec, PENDING, tuples=True)
         self._schemas = {side: held.schema(side) for side in spec.watched}
         self._pending, self._unread, self._seen = (
@@ -193,6 +194,13 @@ class Watchers:
 
     def arrive(self, watcher: int, side: Side, tuples: pa.RecordBatch) -> None:
         """Keep tuples until they are judged."""
+        each = self._spec.windows_each
+        fitting = tuples.num_rows * self._most_bytes // max(tuples.nbytes, 1)
+        step = max(min(ENTRIES, fitting) // each, 1)
+        for start in range(0, tuples.num_rows, step):
+            self._keep(watcher, side, tuples.slice(start, step))
+
+    def _keep(self, watcher: int, side: Side, tuples: pa.RecordBatch) -> None:
         rows, numbers, closes = self._entries(side, tuples)
         if not len(rows):
             return
@@ -248,9 +256,8 @@ class Watchers:
         """Show the tuples whose first partner was found (semi joins)."""
         for run in pending if len(numbers) else ():
             rows = rows_between(run.words, numbers, numbers + np.uint64(1), run.gone)
-            for start in range(0, len(rows), ENTRIES):
-                entries = pa.array(rows[start : start + ENTRIES])
-                self._emit(Side.LEFT, run.columns.take(entries), results)
+            for entries in self._chunks(run, rows):
+                self._emit(Side.LEFT, entries, results)
 
     def _let_go_due(
         self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
@@ -267,8 +274,7 @@ class Watchers:
 
         for run in pending:
             due = rows_between(run.words, np.zeros(1, np.uint64), upper, run.gone)
-            for start in range(0, len(due), ENTRIES):
-                columns = run.columns.take(pa.array(due[start : start + ENTRIES]))
+            for columns in self._chunks(run, due):
                 column = columns.column(columns.num_columns - 2)
                 numbers = fixed_width(column, np.dtype(np.uint64))
                 alone = ~_among(numbers, seen)
@@ -276,6 +282,12 @@ class Watchers:
                     self._emit(side, columns.filter(pa.array(alone)), results)
             spine.append(self._pending.cut(run, [(0, limit)], first_to_close))
         return [run for run in spine if run.run.live]
+
+    def _chunks(self, run: OpenRun, rows: Ints) -> Iterator[pa.RecordBatch]:
+        """Rows of a run, as many at a time as fit."""
+        step = min(ENTRIES, run.run.rows_within(self._most_bytes))
+        for start in range(0, len(rows), step):
+            yield run.columns.take(pa.array(rows[start : start + step]))
 
     def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Forget the runs whose entries are all closed; the other runs."""
