@@ -21,7 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.results.delta_actions import add_action, footer, statistics
+from joinengine.results.delta_actions import add_action, footer, partition_values, statistics
 from joinengine.results.folders import check_partitions
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import check_columns, reason_of
@@ -30,6 +30,7 @@ from joinengine.results.table_sinks import (
     check_same,
     null_refused,
     outcome_unknown,
+    partitions_changed,
     shown,
 )
 from joinengine.results.token_sinks import NOTHING, ShutOut
@@ -126,6 +127,7 @@ class DeltaTarget(TableTarget):
         self._refresh()
         identity = None if self._table is None else str(self._table.metadata().id)
         check_same(self.name, self._identity, identity)
+        _check_fit(self.place, self._table, _delta_schema(self.schema))  # it may be altered
         with _asking(self.place):
             version = self._table.transaction_version(self.query)
         return NOTHING if version is None else int(version)
@@ -134,19 +136,22 @@ class DeltaTarget(TableTarget):
     def commit(self, batches: Held) -> None:
         delta, table, newest = library(), self._table, batches[-1][0]
         required = [field.name for field in table.schema().fields if not field.nullable]
+        partitions = table.metadata().partition_columns
         actions = list[Any]()
         for name, stored in shown(self, batches):
             facts = statistics(footer(self.files, name, stored.size_bytes), self.schema)
             for column in required:
                 if facts["nullCount"].get(column, 0):
                     raise null_refused(self, column)
+            if list(partition_values(stored.name, self.schema)) != partitions:
+                raise partitions_changed(self, stored.name)
             actions.append(add_action(name, stored, facts, self.schema, self.world.now_s()))
         told_by = {"joinengineQuery": self.query, "joinengineBatch": str(newest)}
         transaction = delta.Transaction(app_id=self.query, version=newest)
         properties = delta.CommitProperties(told_by, app_transactions=[transaction])
         with self._committing(newest):
             table.create_write_transaction(
-                *(actions, "append", table.schema(), table.metadata().partition_columns),
+                *(actions, "append", table.schema(), partitions),
                 commit_properties=properties,
             )
 
@@ -206,15 +211,13 @@ def check_table(
     Raises InvalidRequest if the results do not fit the table.
     """
     asked = check_partitions(schema, partition_by, exact=exact)
-    ours = {field.name: field for field in _delta_schema(schema).fields}
+    ours = _delta_schema(schema)
     table = loaded(place, InvalidRequest)
     partitions = asked if table is None else tuple(table.metadata().partition_columns)
     if table is None:
         _check_others(place)
     else:
-        _check_features(place, table)
-        columns = {field.name: (field.type, not field.nullable) for field in table.schema().fields}
-        check_columns("delta", place, {name: field.type for name, field in ours.items()}, columns)
+        _check_fit(place, table, ours)
         if asked and asked != partitions:
             by = f"by {', '.join(partitions)}" if partitions else "by no column"
             raise InvalidRequest(
@@ -229,6 +232,13 @@ def check_table(
                 "cast it to text"
             )
     return partitions
+
+
+def _check_fit(place: str, table: Any, ours: Any) -> None:
+    """Refuse a table that does not take results with the schema `ours`."""
+    _check_features(place, table)
+    columns = {field.name: (field.type, not field.nullable) for field in table.schema().fields}
+    check_columns("delta", place, {field.name: field.type for field in ours.fields}, columns)
 
 
 def _check_others(place: str) -> None:

@@ -31,6 +31,7 @@ from joinengine.results.table_sinks import (
     check_same,
     null_refused,
     outcome_unknown,
+    partitions_changed,
     shown,
 )
 from joinengine.results.token_sinks import NOTHING as NO_BATCH
@@ -120,6 +121,7 @@ class IcebergTarget(TableTarget):
     def token(self) -> int:
         self._found = self._asked(self._load)
         check_same(self.name, self._identity, str(self._found.metadata.table_uuid))
+        _check_fit(self.name, self._found, self.schema)  # it may be altered
         return int(self._found.metadata.properties.get(self._key, NO_BATCH))
 
     @override
@@ -218,11 +220,7 @@ class IcebergTarget(TableTarget):
         is_null = [folder.partition("=")[2] == NOTHING for folder in folders]
         values = _partition(table.spec(), file.partition, folders)
         if values is None or [value is None for value in values] != is_null:
-            raise JoinEngineError(
-                f"iceberg: the partitions of table {self.name} have changed since results were "
-                f"written for batch {stored.name}, or a value cannot name one; give the table its "
-                "former partitioning, and start the query again: nothing is lost"
-            )
+            raise partitions_changed(self, stored.name)
         for column in table.schema().fields:
             if column.required and (file.null_value_counts or {}).get(column.field_id, 0):
                 raise null_refused(self, column.name)
@@ -247,12 +245,17 @@ def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[Partitio
             f"iceberg: the table {name} lies at {location}; joinengine writes to folders and to "
             f"{', '.join(SCHEMES)}"
         )
+    _check_fit(name, table, schema)
+    return [_partition_column(name, table, partition) for partition in table.spec().fields]
+
+
+def _check_fit(name: str, table: Any, schema: pa.Schema) -> None:
+    """Refuse a table whose columns do not take the results."""
     theirs = {
         field.name: (_NUMBER.sub("", str(field.field_type)), field.required)
         for field in table.schema().fields
     }
     check_columns("iceberg", name, _types(schema), theirs)
-    return [_partition_column(name, table, partition) for partition in table.spec().fields]
 
 
 def _partition_column(name: str, table: Any, part: Any) -> PartitionColumn:

@@ -246,6 +246,15 @@ def key_conflict(target: TableTarget, batch: int, reason: JoinEngineError) -> Jo
     )
 
 
+def partitions_changed(target: TableTarget, staged: str) -> JoinEngineError:
+    """The error of a staged file whose folders are not the partitions of the table."""
+    return JoinEngineError(
+        f"{target.kind}: the partitions of table {target.name} have changed since results were "
+        f"written for batch {staged}, or a value cannot name one; give the table its former "
+        "partitioning, and start the query again: nothing is lost"
+    )
+
+
 def null_refused(target: TableTarget, column: str) -> JoinEngineError:
     """The error of NULL in a column that must have values."""
     return JoinEngineError(
