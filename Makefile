@@ -23,7 +23,8 @@ $(READY): pyproject.toml constraints.txt tools/ensure-java
 	@test -n "$(PYTHON)" || { echo "setup: needs Python 3.11 or newer on PATH (or: make PYTHON=/path/to/python)"; exit 1; }
 	@echo "setup: building .venv with $$($(PYTHON) --version); it takes two to three minutes"
 	@$(PYTHON) -m venv .venv || { echo "setup: on Debian run: sudo apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib || true    # on all cores; pip uses one
 	@touch $(READY)
 	@echo "setup: done; source .venv/bin/activate, then joinengine --help"
 
