@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
 from joinengine.model.arguments import check_count, check_names, check_text, check_truth
+from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
@@ -30,6 +31,8 @@ from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
 from joinengine.world.schema_registry import registry_of
 
+#: The included columns that the deletion of a row does not have as its insertion had them.
+_OF_MESSAGES = frozenset({"headers", "offset", "timestamp"})
 _STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
 
 
@@ -73,10 +76,16 @@ class KafkaStream(OwnStream):
     @property
     @override
     def passing(self) -> tuple[str, ...]:
-        """Those of a message, if it is a change of a row."""
+        """Those of a message, if it is a change of a row, and those that are computed of them."""
         decoding = self.reading.decoding
-        mine = ("headers", "offset", "timestamp")
-        return tuple(name for name in decoding.include if decoding.changes and name in mine)
+        if not decoding.changes:
+            return ()
+        names = {CHANGE, *_OF_MESSAGES.intersection(decoding.include)}
+        for step in self.reading.steps:
+            if isinstance(step, Computed):
+                is_passing = any(name in names for _, name in step.columns)
+                names = names | {step.name} if is_passing else names - {step.name}
+        return tuple(names - {CHANGE})
 
     @property
     @override
