@@ -216,7 +216,8 @@ def _decoding(
 ) -> Decoding:
     """How messages become tuples. Raises InvalidRequest for arguments that do not go together."""
     kind = one_of(ValueFormat, value, "value")
-    names = check_names(list(include), "include", "include=['key']") if include else ()
+    asked = include if isinstance(include, str) else list(include)
+    names = check_names(asked, "include", "include=['key']") if asked else ()
     for name in names:
         if name not in INCLUDED:
             raise InvalidRequest(
@@ -224,14 +225,14 @@ def _decoding(
             )
     payload = _payload(kind, schema)
     _refuse_double(names, payload)
-    asked = check_truth(changes, "changes")
-    if asked and kind not in (ValueFormat.DEBEZIUM, ValueFormat.AVRO):
+    has_changes = check_truth(changes, "changes")
+    if has_changes and kind not in (ValueFormat.DEBEZIUM, ValueFormat.AVRO):
         raise InvalidRequest(
             f"changes: value={kind.value!r} has no envelopes of Debezium; give value='debezium' "
             f"for JSON, or value='avro'"
         )
     bad = one_of(OnError, on_error, "on_error")
-    return Decoding(kind, payload, tuple(names), bad, changes=asked)
+    return Decoding(kind, payload, tuple(names), bad, changes=has_changes)
 
 
 def _with_avro(decoding: Decoding, text: str) -> Decoding:
@@ -302,7 +303,7 @@ def _started(start: Any) -> str | int | dict[int, int]:
             return dict(start)
     elif isinstance(start, dt.datetime):
         return _millis(start)
-    elif type(start) is int and start >= 0:
+    elif type(start) is int and 0 <= start < 1 << 63:
         return start
     elif isinstance(start, str):
         try:
