@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from joinengine.model.columns import of_side, refuse_doubles, require_of
-from joinengine.model.conditions import AsOf, Condition
+from joinengine.model.conditions import AsOf, Band, Condition, Predicate, equality
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import CHANGE, JoinType, OutputColumn
 from joinengine.model.texts import quoted
+from joinengine.model.windows import Window
 from joinengine.spark.sources.own_streams import OwnStream
 
 #: Per side the column that says how many rows come or go; None: they only come.
@@ -108,6 +109,35 @@ def check_told(side: Side, names: Told | None, *, takes_one: bool) -> None:
         )
 
 
+def check_lasting(
+    columns: Iterable[tuple[Side | None, str]], names: Told, sides: Sequence[Any], instead: str
+) -> None:
+    """Refuse columns that a row does not have again when it goes; `instead`: what to do."""
+    for side, column in columns:
+        if side is None or names[side] is None:
+            continue
+        source = sides[side]
+        passing = source.passing if isinstance(source, OwnStream) else ()
+        if column in (*_OF_COMMITS, *passing):
+            raise InvalidRequest(
+                f"changes: {column}{of_side(side)} is of one change, and another one when the row "
+                f"goes; {instead}"
+            )
+
+
+def matching(
+    on: Condition, where: Predicate | None, window: Window | None
+) -> Iterator[tuple[Side, str]]:
+    """The columns by which rows match: what is taken back must match as it did when it came."""
+    keys = equality(on)
+    times = ((), ()) if window is None else window.times
+    for side, equal in zip(PAIR, (keys.left, keys.right), strict=True):
+        yield from ((side, name) for name in (*equal, *times[side]))
+    if isinstance(on, Band):
+        yield from ((Side.LEFT, on.left), (Side.RIGHT, on.right))
+    yield from () if where is None else where.columns
+
+
 def with_change(
     output: tuple[OutputColumn, ...], names: Told, sides: Sequence[Any]
 ) -> tuple[OutputColumn, ...]:
@@ -115,15 +145,7 @@ def with_change(
 
     Refuses columns that a row does not have again when it goes.
     """
-    for column in output:
-        if column.side is None or names[column.side] is None:
-            continue
-        source = sides[column.side]
-        passing = source.passing if isinstance(source, OwnStream) else ()
-        if column.column in (*_OF_COMMITS, *passing):
-            raise InvalidRequest(
-                f"changes: {column.column}{of_side(column.side)} is of one change, and another "
-                "one when the row goes; leave it out with select"
-            )
+    shown = ((column.side, column.column) for column in output)
+    check_lasting(shown, names, sides, "leave it out with select")
     refuse_doubles([*(column.name for column in output), CHANGE], "the output")
     return (*output, OutputColumn(CHANGE, None, CHANGE))

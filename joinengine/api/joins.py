@@ -187,6 +187,10 @@ class StreamJoin(StreamQuery):
             shown = selected_columns(select, schemas, *of_join, exact=exact)
         if self._told is None:
             return shown
+        matching = change_checks.matching(self._condition, self._predicate, self._window)
+        change_checks.check_lasting(
+            matching, self._told, self._sides, "match by columns of the row itself"
+        )
         return change_checks.with_change(shown, self._told, self._sides)
 
     def _timed(self, within: Window | None, where: str | None) -> Window | None:

@@ -180,13 +180,25 @@ class KafkaTarget(Target):
         """
         kafka = library()
         admin = kafka.admin.AdminClient(self.cluster.config())
-        new = kafka.admin.NewTopic(self.tokens, self.writers.count, -1, config=_COMPACTED)
         try:
+            copies = self._copies(admin)
+            new = kafka.admin.NewTopic(self.tokens, self.writers.count, copies, config=_COMPACTED)
             admin.create_topics([new])[self.tokens].result(PATIENCE_S)
         except kafka.KafkaException as error:
             exists = error.args[0].code() == kafka.KafkaError.TOPIC_ALREADY_EXISTS
             if not exists and not self._has_tokens(admin, kafka):
                 raise self._untaken(error) from None
+
+    def _copies(self, admin: Any) -> int:
+        """How many brokers hold the results; -1: as many as the brokers say, if rows have topics.
+
+        Unless as many hold the tokens, nothing is delivered while a single broker is away.
+        """
+        topic = self.shape.topic
+        if topic is None:
+            return -1
+        partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        return max((len(part.replicas) for part in partitions.values()), default=-1)
 
     def _has_tokens(self, admin: Any, kafka: Any) -> bool:
         try:

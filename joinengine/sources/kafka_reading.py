@@ -125,17 +125,19 @@ class _Client:
     def __init__(self, reading: KafkaReading) -> None:
         self._kafka = library()
         self._reading = reading
-        self._consumer = self._kafka.Consumer(
-            reading.cluster.config(
-                group_id="joinengine",
-                enable_auto_commit=False,
-                enable_auto_offset_store=False,
-                enable_partition_eof=True,
-                isolation_level="read_committed",
-                auto_offset_reset="error",
-                **_FETCHING,
-            )
+        config = reading.cluster.config(
+            group_id="joinengine",
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            enable_partition_eof=True,
+            isolation_level="read_committed",
+            auto_offset_reset="error",
+            **_FETCHING,
         )
+        try:
+            self._consumer = self._kafka.Consumer(config)
+        except self._kafka.KafkaException as error:  # settings that a consumer alone looks at
+            raise reading.cluster.told(error, reading.topic) from None
         #: partition -> the offset that comes next, and messages that nobody has asked for yet
         self.next = dict[int, int]()
         self._early = dict[int, list[Any]]()

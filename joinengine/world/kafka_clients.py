@@ -131,6 +131,9 @@ class Cluster:
             # Of a broker that dies a client asks once who leads in its place, before the others
             # know, and then waits for the next time.
             "topic.metadata.refresh.interval.ms": 5_000,
+            # A topic that is looked for is not made: whoever misspells it would read an empty one,
+            # and that of tokens would be there again without what it said.
+            "allow.auto.create.topics": False,
             "log_level": 0,
             "logger": _SILENT,
             **{name.replace("_", "."): value for name, value in ours.items()},
@@ -169,8 +172,11 @@ class Cluster:
         if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
             return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
         return StoreUnreachable(
-            f"{there} does not answer ({text}); check that a broker runs there, its port, and that "
-            "advertised.listeners names an address that this machine reaches"
+            f"{there} is still ending the transaction before ({text}); check that each partition "
+            "of the results, and of the topic of tokens, has a leader"
+            if code == "CONCURRENT_TRANSACTIONS"
+            else f"{there} does not answer ({text}); check that a broker runs there, its port, and "
+            "that advertised.listeners names an address that this machine reaches"
         )
 
     def _forbidden(self, topic: str | None, why: str) -> InvalidRequest:

@@ -67,6 +67,10 @@ class Brokers:
     def are_in_step(self, topic):
         return all(len(part.isr) == 3 for part in self._partitions(topic))
 
+    def tokens(self):
+        (topic,) = (name for name in self.admin.list_topics().topics if name.endswith("-tokens"))
+        return topic
+
     def _partitions(self, topic):
         """What a broker says of them; it may not answer while another takes over."""
         found = []
@@ -114,7 +118,10 @@ def test_a_query_outlives_the_brokers_that_lead_its_topics(spark, brokers, tmp_p
     writer = StreamJoin(*sides, on=equi("id", "rid"), instances=2).writeStream.format("kafka")
     writer = writer.option("topic", topics[2]).option("kafka.bootstrap.servers", brokers.servers)
     query = writer.option("checkpointLocation", tmp_path / "checkpoint").start()
-    for topic in (topics[2], topics[0], topics[1]):
+    add()
+    query.processAllAvailable()
+    topics.append(brokers.tokens())
+    for topic in (topics[3], topics[2], topics[0], topics[1]):
         add()
         query.processAllAvailable()
         killed = brokers.leader_of(topic)

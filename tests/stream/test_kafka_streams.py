@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream, within
+from joinengine import InvalidRequest, StreamJoin, band, equi, kafka_stream, theta, within
 from joinengine.model.errors import UnreadableMessage
 from tests.brokers import fresh_topic, produce
 from tests.waiting import soon
@@ -236,9 +236,11 @@ def test_what_cannot_be_asked_of_a_topic(broker, topics, spark, tmp_path):
         (dict(value="raw", schema="a int"), "has one column, value"),
         (dict(value="xml"), "value: 'xml' is unknown"),
         (dict(include=["what"]), "include: 'what' is unknown"),
+        (dict(include="what"), "include: 'what' is unknown"),
         (dict(schema="key int", include=["key"]), "there is a column 'key' already"),
         (dict(start="yesterday"), "start: expected"),
         (dict(start={0: -1}), "start: expected"),
+        (dict(start=1 << 63), "start: expected"),
         (dict(idle="-1 s"), "is negative"),
         (dict(max_rows=0), "max_rows"),
         (dict(options={"group.id": "x"}), "sets 'group.id' itself"),
@@ -366,10 +368,21 @@ def test_what_is_no_change_of_a_database(spark, broker, topics):
     ):
         with pytest.raises(InvalidRequest, match=said):
             stream(**change)
-    with pytest.raises(InvalidRequest, match="changes: offset of the left side is of one change"):
-        StreamJoin(
-            *(stream(include=["offset"]), stream(schema=RIGHT)),
-            on=equi("id", "rid"),
-            changes="_change",
-            instances=2,
-        )
+    of_message = stream(include=["offset", "timestamp"])
+    days = of_message.withColumn("lv", "cast(timestamp as date)").select("id", "lv", "_change")
+    rows = stream(schema=RIGHT, include=["timestamp"])
+    hour = within("timestamp", "timestamp", lower="0 s", upper="1 hour", delay="0 s")
+    keys, pair = equi("id", "rid"), {"select": ["id", "rid"]}
+    for name, left, on, more in (
+        ("offset", of_message.select("id", "offset", "_change"), keys, {}),
+        ("lv", days, keys, {}),
+        ("lv", of_message.withColumn("lv", "_change + 1"), equi("lv", "rid"), pair),
+        ("timestamp", of_message, keys, {"within": hour, **pair}),
+        ("timestamp", of_message, theta("left.timestamp = right.timestamp"), pair),
+        ("timestamp", of_message, band("timestamp", "timestamp", lower="0 s"), pair),
+    ):
+        with pytest.raises(InvalidRequest, match=f"changes: {name} of the left side is of one ch"):
+            StreamJoin(left, rows, on=on, changes="_change", instances=2, **more)
+    plain = of_message.withColumn("timestamp", "timestamp_seconds(id)")
+    plain = plain.withColumn("offset", "lv + 1")  # what stands in their place is of the row
+    StreamJoin(plain, stream(schema=RIGHT), on=keys, changes="_change", instances=2)

@@ -104,6 +104,7 @@ def test_topics_in_and_out(joinengine, broker, tmp_path):
     ("arguments", "said"),
     [
         ((), "give at least one stream"),
+        (("--servers", "h:1"), "--servers applies to NAME=kafka:TOPIC"),
         (("--source", "clicks=csv:x"), "--source: expected NAME=parquet:FOLDER"),
         (("--source", "clicks"), "--source: expected NAME=KIND:PLACE, found clicks"),
         (("--source", "a=parquet:x", "--source", "a=parquet:x"), "a is given twice"),

@@ -63,7 +63,8 @@ Caused by: org.apache.spark.SparkException: the job was aborted
 Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file. Expected more
 \t... 1 more"""
     assert str(plain_error(failed(last))) == (
-        "the query failed: RuntimeException: x.parquet is not a Parquet file. Expected more"
+        "the query failed: x cannot be read: RuntimeException: x.parquet is not a Parquet file. "
+        "Expected more"
     )
 
 

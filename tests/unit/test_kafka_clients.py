@@ -67,6 +67,7 @@ def test_an_address_with_tls_is_no_error_of_tls():
         ("TOPIC_AUTHORIZATION_FAILED", InvalidRequest, "does not let these credentials use"),
         ("_INVALID_ARG", InvalidRequest, "Kafka's client refuses a setting"),
         ("_TRANSPORT", StoreUnreachable, "does not answer"),
+        ("CONCURRENT_TRANSACTIONS", StoreUnreachable, "still ending the transaction before"),
     ],
 )
 def test_each_error_has_its_sentence_and_tells_no_secret(code, kind, said):

@@ -90,6 +90,13 @@ def test_a_reader_that_is_left_early_costs_the_next_one_nothing(broker):
     assert read(reading, [OffsetRange(topic, 0, 40, 100)]) == values(40, 100)
 
 
+def test_a_setting_that_a_consumer_alone_refuses_is_one_sentence(broker):
+    topic = fresh_topic(broker)
+    cluster = Cluster(broker.servers, {"fetch.max.bytes": 1000})
+    with pytest.raises(InvalidRequest, match=r"refuses a setting .*must be >= `mess"):
+        read(KafkaReading(SCHEMA, cluster=cluster, topic=topic), [OffsetRange(topic, 0, 0, 1)])
+
+
 def test_transactions_leave_gaps_and_only_what_is_committed_is_read(broker):
     topic = fresh_topic(broker)
     producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from joinengine.model.errors import StoreUnreachable
+from joinengine.results.kafka_messages import Shape, Value
+from joinengine.results.kafka_target import KafkaTarget, Writers
 from joinengine.results.kafka_writers import UNKNOWN, _Gone, _Writer
 from joinengine.world.kafka_clients import Cluster
 
@@ -37,5 +41,18 @@ def test_what_another_client_may_do_is_asked_again(code, is_asked_again, exactly
     gone = writer._error(KafkaException(KafkaError(code, "words of the client")))
     if is_asked_again[0 if exactly_once else 1]:
         assert (type(gone), gone.outcome) == (_Gone, UNKNOWN)
+        is_ending = code == KafkaError.CONCURRENT_TRANSACTIONS
+        assert ("is still ending the transaction before" in str(gone)) is is_ending
     else:
         assert type(gone) is StoreUnreachable
+
+
+@pytest.mark.parametrize(("topic", "copies"), [("results", 3), (None, -1)])
+def test_the_topic_of_tokens_has_as_many_copies_as_the_results(topic, copies):
+    """Else nothing is delivered while the one broker that holds the tokens is away."""
+    partitions = {n: SimpleNamespace(replicas=[n, n + 1, n + 2]) for n in range(2)}
+    listing = SimpleNamespace(topics={"results": SimpleNamespace(partitions=partitions)})
+    admin = SimpleNamespace(list_topics=lambda topic, timeout: listing)
+    shape, none = Shape(Value.JSON, topic), ()
+    target = KafkaTarget(None, "q", Cluster("host:1"), shape, Writers(), lambda tasks: none)
+    assert target._copies(admin) == copies

@@ -13,7 +13,13 @@ from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import PATH, ROWS, with_options
 from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
-from joinengine.lab.commands.sink_options import check_kept, pairs, sink_of, sink_options
+from joinengine.lab.commands.sink_options import (
+    check_kept,
+    is_topic,
+    pairs,
+    sink_of,
+    sink_options,
+)
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 
@@ -156,6 +162,11 @@ def _statement(name: str, text: str, settings: dict[str, Any], *, ends: bool) ->
         if not hasattr(sides.get(topic), "topic"):
             said = f"give --source {topic}=kafka:TOPIC, or leave it out"
             raise click.UsageError(f"--columns: {topic} is no topic; {said}")
+    topics = [side for side in sides.values() if hasattr(side, "topic")]
+    if cluster is not None and not (topics or is_topic(settings["sink"])):
+        raise click.UsageError(
+            "--servers applies to NAME=kafka:TOPIC and --sink kafka:TOPIC; give one"
+        )
     if not sides:
         raise click.UsageError("give at least one stream: --source NAME=parquet:FOLDER")
     return Statement(name, text, sides, tables, settings["delay"])

@@ -36,6 +36,8 @@ _PYTHON_ERROR = re.compile(
 _CAUSE = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
 #: The error that a call from Python has met in the JVM: its class and message.
 _THROWN = re.compile(r"^: (?:[\w$]+\.)*([\w$]+: .+)$", re.M)
+#: The file that Spark was reading, whose cause does not name it.
+_READING = re.compile(r"Encountered error while reading file (\S+)\.(?:\s|$)")
 #: What comes from the JVM; its text has the traces of tasks.
 _OF_SPARK = (StreamingQueryException, Py4JJavaError, CapturedException)
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
@@ -69,7 +71,8 @@ def told_by_spark(text: str) -> JoinEngineError:
     said = _PYTHON_ERROR.findall(text)
     causes = _CAUSE.findall(text)
     if said and causes and said[-1][0].endswith("Py4JJavaError"):  # says no more than that it was
-        return _failed(": ".join(causes[-1]))
+        file = [f"{reading[1]} cannot be read"] if (reading := _READING.search(text)) else []
+        return _failed(": ".join([*file, *causes[-1]]))
     if said:
         return _failed(": ".join(said[-1]))
     thrown = _THROWN.search(text)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
 from joinengine.model.arguments import check_count, check_names, check_text, check_truth
+from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
@@ -30,6 +31,8 @@ from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
 from joinengine.world.schema_registry import registry_of
 
+#: The included columns that the deletion of a row does not have as its insertion had them.
+_OF_MESSAGES = frozenset({"headers", "offset", "timestamp"})
 _STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
 
 
@@ -73,10 +76,16 @@ class KafkaStream(OwnStream):
     @property
     @override
     def passing(self) -> tuple[str, ...]:
-        """Those of a message, if it is a change of a row."""
+        """Those of a message, if it is a change of a row, and those that are computed of them."""
         decoding = self.reading.decoding
-        mine = ("headers", "offset", "timestamp")
-        return tuple(name for name in decoding.include if decoding.changes and name in mine)
+        if not decoding.changes:
+            return ()
+        names = {CHANGE, *_OF_MESSAGES.intersection(decoding.include)}
+        for step in self.reading.steps:
+            if isinstance(step, Computed):
+                is_passing = any(name in names for _, name in step.columns)
+                names = names | {step.name} if is_passing else names - {step.name}
+        return tuple(names - {CHANGE})
 
     @property
     @override
@@ -207,7 +216,8 @@ def _decoding(
 ) -> Decoding:
     """How messages become tuples. Raises InvalidRequest for arguments that do not go together."""
     kind = one_of(ValueFormat, value, "value")
-    names = check_names(list(include), "include", "include=['key']") if include else ()
+    asked = include if isinstance(include, str) else list(include)
+    names = check_names(asked, "include", "include=['key']") if asked else ()
     for name in names:
         if name not in INCLUDED:
             raise InvalidRequest(
@@ -215,14 +225,14 @@ def _decoding(
             )
     payload = _payload(kind, schema)
     _refuse_double(names, payload)
-    asked = check_truth(changes, "changes")
-    if asked and kind not in (ValueFormat.DEBEZIUM, ValueFormat.AVRO):
+    has_changes = check_truth(changes, "changes")
+    if has_changes and kind not in (ValueFormat.DEBEZIUM, ValueFormat.AVRO):
         raise InvalidRequest(
             f"changes: value={kind.value!r} has no envelopes of Debezium; give value='debezium' "
             f"for JSON, or value='avro'"
         )
     bad = one_of(OnError, on_error, "on_error")
-    return Decoding(kind, payload, tuple(names), bad, changes=asked)
+    return Decoding(kind, payload, tuple(names), bad, changes=has_changes)
 
 
 def _with_avro(decoding: Decoding, text: str) -> Decoding:
@@ -293,7 +303,7 @@ def _started(start: Any) -> str | int | dict[int, int]:
             return dict(start)
     elif isinstance(start, dt.datetime):
         return _millis(start)
-    elif type(start) is int and start >= 0:
+    elif type(start) is int and 0 <= start < 1 << 63:
         return start
     elif isinstance(start, str):
         try:
