@@ -10,7 +10,7 @@ Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words, u_of_content
 from joinengine.kernels.probing import Ints, sort_order
+from joinengine.kernels.seating import Seats
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.keys import Side
@@ -31,6 +32,12 @@ from joinengine.wire.reports import Block, InputReport
 from joinengine.world.world import World
 
 FLAGS = "__flags"
+#: The part of a task's memory for tuples that are sorted together: they, their sorted copy and what
+#: they match are in memory at the same time.
+PIECE_PART = 4
+
+#: Some rows of a block, and the seat of each.
+Piece = tuple[pa.RecordBatch, Seats]
 
 
 class BlockWriter:
@@ -203,7 +210,31 @@ class BlockReader:
                     pieces.append(self._exchange.batches(block)[chunk].slice(start, stop - start))
         return pieces
 
+    def pieces(self, instance: int, most_bytes: int) -> Iterator[tuple[Tuples, bool]]:
+        """The tuples for `instance`, sorted, in pieces that fit, and whether each is the last."""
+        packs = list(packed([(piece, None) for piece in self.slices(instance)], most_bytes))
+        for number, pack in enumerate(packs, start=1):
+            yield Tuples.sorted([piece for piece, _ in pack]), number == len(packs)
+
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The record batches, without a copy, each with its bounds: see Block."""
         for block in self._blocks:
             yield from zip(block.bounds, self._exchange.batches(block), strict=True)
+
+
+def packed(pieces: Iterable[Piece], most_bytes: int) -> Iterator[list[Piece]]:
+    """Pieces in packs of about `most_bytes`, of one row at least; larger pieces are cut."""
+    pack, left = list[Piece](), most_bytes
+    for piece, seats in pieces:
+        width, start = max(piece.nbytes / piece.num_rows, 1.0), 0
+        while start < piece.num_rows:
+            part = piece.slice(start, max(int(left / width), 1))
+            stop = start + part.num_rows
+            pack.append((part, None if seats is None else seats[start:stop]))
+            left -= int(part.num_rows * width)
+            start = stop
+            if left < width:
+                yield pack
+                pack, left = [], most_bytes
+    if pack:
+        yield pack
