@@ -24,6 +24,7 @@ from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words, u
 from joinengine.kernels.probing import Ints, sort_order
 from joinengine.kernels.seating import Seats
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
+from joinengine.kernels.widths import fitting, widths_at
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.keys import Side
 from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing
@@ -32,6 +33,8 @@ from joinengine.wire.reports import Block, InputReport
 from joinengine.world.world import World
 
 FLAGS = "__flags"
+#: Bytes of deliveries that are put into an outbox together: a tuple may go to many instances.
+PUT_BYTES = 256 << 20
 #: The part of a task's memory for tuples that are sorted together: they, their sorted copy and what
 #: they match are in memory at the same time.
 PIECE_PART = 4
@@ -85,17 +88,25 @@ class BlockWriter:
             deliveries = self._watched(admitted, deliveries)
         elif unusable is not None:
             deliveries = self._in_turn(deliveries, np.flatnonzero(unusable))
+        start = self._timer_s()
+        for part in _fitting(admitted, deliveries.rows):
+            rows, instances, flags = deliveries
+            some = Deliveries(rows[part], instances[part], flags[part])
+            self._put(admitted, words, some)
+        self.write_s += self._timer_s() - start
+        self._chunks += 1
+        self.report.deliveries += len(deliveries.rows)
+
+    def _put(self, admitted: pa.RecordBatch, words: Words, deliveries: Deliveries) -> None:
+        """Send tuples, as often as they are delivered."""
+        role = self._role
         order, bounds = self._outbox.group(deliveries.instances)
         rows = deliveries.rows[order]
-        start = self._timer_s()
         columns = admitted.select(role.admission.schema.names).take(pa.array(rows)).columns
         columns_sent = [pa.array(words[rows]), pa.array(deliveries.flags[order]), *columns]
         self._outbox.put(
             pa.RecordBatch.from_arrays(columns_sent, schema=_schema(role, columns_sent)), bounds
         )
-        self.write_s += self._timer_s() - start
-        self._chunks += 1
-        self.report.deliveries += len(rows)
 
     def _with_numbers(self, admitted: pa.RecordBatch) -> pa.RecordBatch:
         """Tuples with their numbers as the last column."""
@@ -152,6 +163,17 @@ class BlockWriter:
         """The block; None if no tuple was admitted."""
         self._admitting.close()
         return self._outbox.close()
+
+
+def _fitting(admitted: pa.RecordBatch, rows: Ints) -> Iterator[slice]:
+    """(n,) rows of tuples, as often as they are delivered -> stretches that are put together."""
+    most_copies = int(np.bincount(rows).max()) if len(rows) else 1
+    if admitted.nbytes * most_copies <= PUT_BYTES:
+        yield slice(0, len(rows))
+        return
+    columns = admitted.columns
+    numbers = np.full(len(rows), 8 * len(columns))
+    yield from fitting([*(widths_at(c, rows) for c in columns), numbers], len(rows), PUT_BYTES)
 
 
 def _schema(role: Role, arrays: Sequence[pa.Array]) -> pa.Schema:

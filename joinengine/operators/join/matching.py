@@ -25,7 +25,7 @@ from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, Rows
 from joinengine.kernels.widths import fitting, widths_at
-from joinengine.model.conditions import Distance
+from joinengine.model.conditions import Distance, Predicate
 from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import CHANGE, WINDOW_START, OutputColumn
@@ -133,15 +133,22 @@ class Matcher:
         if keep is not None and not keep.all():
             pairs = pairs.only(keep)
         if self._spec.predicate is not None and unsettled.predicate and len(pairs.rows):
-            columns, at = pairs.columns, pairs.at
-            holding = holds(
-                self._spec.predicate,
-                (columns[Side.LEFT], columns[Side.RIGHT]),
-                (at[Side.LEFT], at[Side.RIGHT]),
-            )
-            pairs = pairs.only(holding)
+            pairs = pairs.only(self._holding(self._spec.predicate, pairs))
         if len(pairs.rows):
             self._make(pairs, unsettled)
+
+    def _holding(self, predicate: Predicate, pairs: Pairs) -> Bools:
+        """(n,) of which pairs a predicate is true, asked of as many at a time as fit."""
+        columns, at = pairs.columns, pairs.at
+        widths = [
+            widths_at(columns[side].column(name), at[side]) for side, name in predicate.columns
+        ]
+        sides = columns[Side.LEFT], columns[Side.RIGHT]
+        holding = [
+            holds(predicate, sides, (at[Side.LEFT][part], at[Side.RIGHT][part]))
+            for part in fitting(widths, len(pairs.rows), self._most_bytes)
+        ]
+        return holding[0] if len(holding) == 1 else np.concatenate(holding)
 
     def _agreeing(self, pairs: Pairs, unsettled: Unsettled) -> Bools | None:
         """(n,) which pairs agree in key, time and band; None: that was settled for all."""
