@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.nested_types import is_bytes
@@ -40,6 +41,28 @@ def widths_at(column: pa.Array, rows: Rows) -> Ints | None:
         return None
     widths: Ints = _lengths(column, rows) * max(inside[0] // max(inside[1], 1), 1)
     return widths
+
+
+def content_bytes(column: pa.Array) -> int:
+    """Bytes of the values of a column, the same however they are cut into batches.
+
+    Numbers count 8 bytes, as lists do beside their elements.
+
+    >>> content_bytes(pa.array(["ab", None, "c"])), content_bytes(pa.array([[1, 2], []]))
+    (3, 32)
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return sum(map(content_bytes, column.flatten()))
+    if pa.types.is_map(kind):
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        inside = (part.slice(first, last - first) for part in (column.keys, column.items))
+        return 8 * len(column) + sum(map(content_bytes, inside))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return 8 * len(column) + content_bytes(column.flatten())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_bytes(kind):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    return 8 * len(column)
 
 
 def fitting(widths: Sequence[Ints | None], rows: int, most_bytes: int) -> Iterator[slice]:
