@@ -93,7 +93,8 @@ _LINES = (
     Option(
         "memoryPerTask",
         size(_LEAST_MEMORY),
-        "The memory that each operator task uses for the rows that it has received.",
+        "The memory that each operator task uses for the rows that it has received. More than 4 GB "
+        "counts as 4 GB.",
         "512 MB",
         "memory_per_task",
     ),

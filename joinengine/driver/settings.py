@@ -15,6 +15,8 @@ from joinengine.state.wished import Relayout
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20
+#: More than this does no good: a quarter is held together, and a column of text has 2 GiB at most.
+MOST_MEMORY = 4 << 30
 #: Bytes of an object store's files that an executor keeps on its own disk.
 CACHE_BYTES = 10 << 30
 
@@ -75,6 +77,11 @@ class Settings:
     store_location: str | None = None
     #: what is tried on the query beside running it
     trial: Trial = field(default_factory=Trial)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of arrived tuples that a task holds at a time."""
+        return min(self.memory_per_task, MOST_MEMORY)
 
     @property
     def weighs(self) -> bool:

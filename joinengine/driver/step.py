@@ -85,7 +85,7 @@ def route(program: Program, opened: Opened) -> RoutePlan:
         )
         for source in range(len(query.sources))
     }
-    memory, serials = program.settings.memory_per_task, opened.last.serials
+    memory, serials = program.settings.held_bytes, opened.last.serials
     return RoutePlan(opened.number, serials, roles, opened.exchange, memory)
 
 
@@ -155,7 +155,7 @@ def order(
         )
 
     blocks = arrived.at(operator)
-    memory = settings.memory_per_task
+    memory = settings.held_bytes
     number, most = opened.number, program.parallelism
     losses = attempt.lost, tuple(attempt.fetched)
     return operator.tasks(Order(state, number, blocks, most, memory, header, *losses))

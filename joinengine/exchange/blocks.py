@@ -10,7 +10,7 @@ Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,9 @@ from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import Words, draw_u, fixed_width, make_words, u_of_content
 from joinengine.kernels.probing import Ints, sort_order
+from joinengine.kernels.seating import Seats
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
+from joinengine.kernels.widths import fitting, widths_at
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.keys import Side
 from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing
@@ -31,6 +33,14 @@ from joinengine.wire.reports import Block, InputReport
 from joinengine.world.world import World
 
 FLAGS = "__flags"
+#: Bytes of deliveries that are put into an outbox together: a tuple may go to many instances.
+PUT_BYTES = 256 << 20
+#: The part of a task's memory for tuples that are sorted together: they, their sorted copy and what
+#: they match are in memory at the same time.
+PIECE_PART = 4
+
+#: Some rows of a block, and the seat of each.
+Piece = tuple[pa.RecordBatch, Seats]
 
 
 class BlockWriter:
@@ -78,17 +88,25 @@ class BlockWriter:
             deliveries = self._watched(admitted, deliveries)
         elif unusable is not None:
             deliveries = self._in_turn(deliveries, np.flatnonzero(unusable))
+        start = self._timer_s()
+        for part in _fitting(admitted, deliveries.rows):
+            rows, instances, flags = deliveries
+            some = Deliveries(rows[part], instances[part], flags[part])
+            self._put(admitted, words, some)
+        self.write_s += self._timer_s() - start
+        self._chunks += 1
+        self.report.deliveries += len(deliveries.rows)
+
+    def _put(self, admitted: pa.RecordBatch, words: Words, deliveries: Deliveries) -> None:
+        """Send tuples, as often as they are delivered."""
+        role = self._role
         order, bounds = self._outbox.group(deliveries.instances)
         rows = deliveries.rows[order]
-        start = self._timer_s()
         columns = admitted.select(role.admission.schema.names).take(pa.array(rows)).columns
         columns_sent = [pa.array(words[rows]), pa.array(deliveries.flags[order]), *columns]
         self._outbox.put(
             pa.RecordBatch.from_arrays(columns_sent, schema=_schema(role, columns_sent)), bounds
         )
-        self.write_s += self._timer_s() - start
-        self._chunks += 1
-        self.report.deliveries += len(rows)
 
     def _with_numbers(self, admitted: pa.RecordBatch) -> pa.RecordBatch:
         """Tuples with their numbers as the last column."""
@@ -147,6 +165,17 @@ class BlockWriter:
         return self._outbox.close()
 
 
+def _fitting(admitted: pa.RecordBatch, rows: Ints) -> Iterator[slice]:
+    """(n,) rows of tuples, as often as they are delivered -> stretches that are put together."""
+    most_copies = int(np.bincount(rows).max()) if len(rows) else 1
+    if admitted.nbytes * most_copies <= PUT_BYTES:
+        yield slice(0, len(rows))
+        return
+    columns = admitted.columns
+    numbers = np.full(len(rows), 8 * len(columns))
+    yield from fitting([*(widths_at(c, rows) for c in columns), numbers], len(rows), PUT_BYTES)
+
+
 def _schema(role: Role, arrays: Sequence[pa.Array]) -> pa.Schema:
     """The columns of a block; the first two of `arrays` are words and flags."""
     own = role.admission.schema
@@ -203,7 +232,31 @@ class BlockReader:
                     pieces.append(self._exchange.batches(block)[chunk].slice(start, stop - start))
         return pieces
 
+    def pieces(self, instance: int, most_bytes: int) -> Iterator[tuple[Tuples, bool]]:
+        """The tuples for `instance`, sorted, in pieces that fit, and whether each is the last."""
+        packs = list(packed([(piece, None) for piece in self.slices(instance)], most_bytes))
+        for number, pack in enumerate(packs, start=1):
+            yield Tuples.sorted([piece for piece, _ in pack]), number == len(packs)
+
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The record batches, without a copy, each with its bounds: see Block."""
         for block in self._blocks:
             yield from zip(block.bounds, self._exchange.batches(block), strict=True)
+
+
+def packed(pieces: Iterable[Piece], most_bytes: int) -> Iterator[list[Piece]]:
+    """Pieces in packs of about `most_bytes`, of one row at least; larger pieces are cut."""
+    pack, left = list[Piece](), most_bytes
+    for piece, seats in pieces:
+        width, start = max(piece.nbytes / piece.num_rows, 1.0), 0
+        while start < piece.num_rows:
+            part = piece.slice(start, max(int(left / width), 1))
+            stop = start + part.num_rows
+            pack.append((part, None if seats is None else seats[start:stop]))
+            left -= int(part.num_rows * width)
+            start = stop
+            if left < width:
+                yield pack
+                pack, left = [], most_bytes
+    if pack:
+        yield pack

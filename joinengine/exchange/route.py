@@ -8,15 +8,18 @@ Law: each source tuple is read once in a batch, however many operators read the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.roles import Origin, Role
-from joinengine.kernels.hashing import content_order
+from joinengine.kernels.hashing import content_hashes
+from joinengine.kernels.probing import distinct
+from joinengine.kernels.widths import content_bytes
 from joinengine.results.staging import ParquetFile
 from joinengine.sources.places import Piece
 from joinengine.sources.projection import is_refused
@@ -144,13 +147,37 @@ class RouteTask:
     def _route(self, source: int) -> None:
         start = self._world.timer_s()
         batches, self._waiting[source] = self._waiting[source], []
-        if batches:
-            batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-            if self._sorts:
-                batch = batch.take(pa.array(content_order(batch.columns)))
+        for batch in self._together(batches):
             for writer in self._writers_of(source):
                 writer.add(batch)
         self._seconds["route"] += self._world.timer_s() - start
+
+    def _together(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows, of one batch or sorted; sorted ones are too many to lie in one."""
+        if not batches:
+            return
+        if not self._sorts or not any(batch.num_rows for batch in batches):
+            yield batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            return
+        order = np.argsort(
+            np.concatenate([content_hashes(batch.columns) for batch in batches]), kind="stable"
+        )
+        starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        # Each attempt must cut alike, whatever the batches in which its rows came.
+        size = sum(content_bytes(column) for batch in batches for column in batch.columns)
+        fitting = len(order) * self._most_bytes // max(size, 1)
+        step = max(min(fitting, ROUTE_ROWS), 1)
+        for first in range(0, len(order), step):
+            rows = order[first : first + step]
+            numbers = np.searchsorted(starts, rows, side="right") - 1
+            by_batch = np.argsort(numbers, kind="stable")
+            back = np.empty(len(rows), np.int64)
+            back[by_batch] = np.arange(len(rows))
+            taken = [
+                batches[number].take(pa.array(rows[numbers == number] - starts[number]))
+                for number in distinct(numbers).tolist()
+            ]
+            yield pa.concat_batches(taken).take(pa.array(back))
 
     def _writers_of(self, source: int) -> list[BlockWriter]:
         if source not in self._writers:

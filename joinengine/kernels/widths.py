@@ -1,12 +1,18 @@
-"""How many bytes the values of a column take that have no fixed width.
+"""How many bytes the values of a column take that have no fixed width, and rows that fit together.
 
+Why: a column of Arrow holds 2 GiB of text at most, and a task what it may. The mean of all rows
+says nothing of the row that goes into every result.
 Cost: some 3 ns for each value that is asked for; the others are not looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.nested_types import is_bytes
@@ -35,6 +41,48 @@ def widths_at(column: pa.Array, rows: Rows) -> Ints | None:
         return None
     widths: Ints = _lengths(column, rows) * max(inside[0] // max(inside[1], 1), 1)
     return widths
+
+
+def content_bytes(column: pa.Array) -> int:
+    """Bytes of the values of a column, the same however they are cut into batches.
+
+    Numbers count 8 bytes, as lists do beside their elements.
+
+    >>> content_bytes(pa.array(["ab", None, "c"])), content_bytes(pa.array([[1, 2], []]))
+    (3, 32)
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return sum(map(content_bytes, column.flatten()))
+    if pa.types.is_map(kind):
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        inside = (part.slice(first, last - first) for part in (column.keys, column.items))
+        return 8 * len(column) + sum(map(content_bytes, inside))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return 8 * len(column) + content_bytes(column.flatten())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_bytes(kind):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    return 8 * len(column)
+
+
+def fitting(widths: Sequence[Ints | None], rows: int, most_bytes: int) -> Iterator[slice]:
+    """The bytes of (n,) `rows` per column, None: they do not count -> stretches of rows that fit.
+
+    A stretch takes `most_bytes`, and at most those of its last row more.
+
+    >>> [(part.start, part.stop) for part in fitting([np.array([4, 4, 1, 9]), None], 4, 5)]
+    [(0, 2), (2, 4)]
+    """
+    known = [column for column in widths if column is not None]
+    if sum(int(column.sum()) for column in known) <= most_bytes:
+        yield slice(0, rows)
+        return
+    summed = np.sum(known, axis=0)
+    # Each stretch begins with the row before which the bytes have passed another bound.
+    numbers = (np.cumsum(summed) - summed) // most_bytes
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    for start, end in pairwise([*starts.tolist(), rows]):
+        yield slice(start, end)
 
 
 def _lengths(column: pa.Array, rows: Rows) -> Ints:

@@ -132,7 +132,7 @@ class Panes:
         # Windows that end later are many, and a window holds many panes: each is listed once.
         numbers, first, last = [np.empty(0, np.int64)], self._after(closed), self._after(watermark)
         for low, high in map(self._holding, instants.tolist()):
-            numbers.append(np.arange(max(low, first), min(high, last)))
+            numbers.append(np.arange(min(max(low, first), high, last), min(high, last)))
             first = max(first, high)
         return np.concatenate(numbers) * self.slide_us + self.size_us
 

@@ -186,10 +186,17 @@ def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples
         return None
 
     def texts(hashes: Words) -> list[str | None]:
-        names = keying.needed(Side.LEFT)
-        columns = pa.concat_batches([tuples.columns.select(names) for tuples in arrived])
         rows = order[np.searchsorted(words, first_word(hashes))]
-        return list(texts_of(keying, Side.LEFT, columns, rows))
+        starts = np.cumsum([0, *(len(tuples.words) for tuples in arrived)])
+        pieces = np.searchsorted(starts, rows, side="right") - 1
+        spelled: list[str | None] = [None] * len(hashes)
+        for piece in distinct(pieces).tolist():
+            places = np.flatnonzero(pieces == piece)
+            own_rows = rows[places] - starts[piece]
+            values = texts_of(keying, Side.LEFT, arrived[piece].columns, own_rows)
+            for place, text in zip(places.tolist(), values, strict=True):
+                spelled[place] = text
+        return spelled
 
     return texts
 

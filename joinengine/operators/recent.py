@@ -6,8 +6,7 @@ later tuples need. Runs are sorted by key hash and move like those of a join.
 
 Law: under a layout that keeps keys whole, every tuple is due in exactly one batch, and all tuples
 of its key that precede it and are still needed are there.
-Cost: per due tuple the tuples of its key; runs are rewritten, those of an instance in memory at a
-time, when they have doubled.
+Cost: per due tuple the tuples of its key, of which some are held at a time, in the order of time.
 """
 
 from __future__ import annotations
@@ -23,24 +22,27 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.blocks import PIECE_PART
 from joinengine.exchange.keying import Keying
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
 from joinengine.operators.base import OneInput, OperatorTask, Order
-from joinengine.operators.desk import Desk
+from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_in
 from joinengine.operators.spines import spines_of
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun
+from joinengine.state.run_file import Page
 from joinengine.state.upkeep import Shelf
 
 #: The fact of a task: tuples in [CLOSED, watermark) are due.
 CLOSED = "closed"
 #: How many tuples of keys with due tuples are gathered at a time, if no key has more.
 GATHERED_ROWS = 1 << 17
+#: How many tuples of one key, if there are more.
+PARTED_ROWS = 1 << 19
 
 
 class InTimeOrder(OneInput):
@@ -94,6 +96,7 @@ class RecentShelf(Shelf):
     name: str
     carried: pa.Schema
     timed: tuple[str, ...]
+    judge: Judge
 
     @property
     @override
@@ -116,24 +119,34 @@ class RecentShelf(Shelf):
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """Merges drop nothing."""
+        """(n,) for ever: others of their key decide."""
         return np.full(len(times), np.iinfo(np.int64).max)
+
+    @override
+    def reduced(
+        self, side: Side, page: Page, spines: Ints, watermark: float
+    ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
+        """Without tuples that those of their key outdo; whether all of them are here or not."""
+        tuples = Timed(page.columns, page.words, self.times(side, page.columns))
+        kept = self.judge.needed(tuples, watermark)
+        return None if kept.all() else (page.columns, kept)
 
 
 class Recent:
     """The work of one task: it stores what arrives, has due tuples judged, and forgets."""
 
-    def __init__(
-        self, task: OperatorTask, desk: Desk, shelf: RecentShelf, keying: Keying, judge: Judge
-    ) -> None:
+    def __init__(self, task: OperatorTask, desk: Desk, shelf: RecentShelf, keying: Keying) -> None:
         self._desk = desk
         self._shelf = shelf
         self._keying = keying
-        self._judge = judge
         self._closed = task.facts[CLOSED]
         self._watermark = task.header.watermark
+        self._piece_bytes = max(task.memory_bytes // PIECE_PART, 1)
+        #: tuples are judged by so many bytes: with what DuckDB makes of them they are there often
+        self._most_bytes = max(task.memory_bytes // 16, 1)
         self._reader = desk.reader(task.blocks[Side.LEFT])
-        self._keeper = desk.keeper(shelf, version=task.stored.versions[0])
+        version = task.stored.versions[0]
+        self._keeper = desk.keeper(shelf, version=version, merge_rows=MERGE_ROWS)
         self._spines = spines_of(task, self._keeper, shelf, desk)
 
     def work_at(self, instance: int) -> None:
@@ -141,29 +154,25 @@ class Recent:
         with self._desk.at(instance) as report:
             with self._desk.timed("open"):
                 spine = self._spines.at(instance, Side.LEFT)
+            stored = [np.empty(0, np.uint64)]
             with self._desk.timed("sort"):
-                fresh = self._arrived(instance)
-            stored = np.empty(0, np.uint64)
-            if fresh is not None:
-                report.received[Side.LEFT] = report.stored[Side.LEFT] = fresh.run.rows
-                spine.append(fresh)
-                stored = fresh.words
+                for tuples, last in self._reader.pieces(instance, self._piece_bytes):
+                    words, _, columns = tuples
+                    spine.append(
+                        self._keeper.seal(instance, Side.LEFT, words, columns, own_file=not last)
+                    )
+                    stored.append(words)
+            words = np.sort(np.concatenate(stored))
+            report.received[Side.LEFT] = report.stored[Side.LEFT] = len(words)
             with self._desk.timed("probe"):
                 for hashes in self._keys_due(spine):
-                    self._judge.judge(self._gathered(spine, hashes), self._closed)
+                    self._judge_keys(spine, hashes)
             with self._desk.timed("merge"):
-                kept = self._forget(instance, spine)
+                kept = self._forget(spine)
             with self._desk.timed("count"):
                 # The values of keys are those of all that was here, also if all of it leaves.
                 texts = texts_in(self._keying, [spine])
-                self._desk.count_keys(instance, [stored], [kept], texts)
-
-    def _arrived(self, instance: int) -> OpenRun | None:
-        slices = self._reader.slices(instance)
-        if not slices:
-            return None
-        words, _, columns = Tuples.sorted(slices)
-        return self._keeper.seal(instance, Side.LEFT, words, columns)
+                self._desk.count_keys(instance, [words], [kept], texts)
 
     def _keys_due(self, spine: Sequence[OpenRun]) -> Iterator[Words]:
         """The key hashes with tuples that are due, some at a time."""
@@ -180,50 +189,81 @@ class Recent:
         if not len(hashes):
             return
         lower, upper = _words_of(hashes)
-        counts = np.zeros(len(hashes), np.int64)
+        parts = np.zeros(len(hashes))
         for run in spine:
-            counts += np.searchsorted(run.words, upper - np.uint64(1), side="right")
+            counts = np.searchsorted(run.words, upper - np.uint64(1), side="right")
             counts -= np.searchsorted(run.words, lower)
-        parts = np.cumsum(counts) // GATHERED_ROWS
-        yield from np.split(hashes, np.flatnonzero(np.diff(parts)) + 1)
+            width = run.run.size_bytes / run.run.rows
+            parts += counts * max(1 / GATHERED_ROWS, width / self._most_bytes)
+        numbers = np.cumsum(parts).astype(np.int64)
+        yield from np.split(hashes, np.flatnonzero(np.diff(numbers)) + 1)
 
-    def _gathered(self, spine: Sequence[OpenRun], hashes: Words) -> Timed:
-        """The tuples of some keys that the watermark has passed."""
+    def _judge_keys(self, spine: Sequence[OpenRun], hashes: Words) -> None:
+        """Judge the due tuples of some keys, if they are many some at a time by event time."""
         lower, upper = _words_of(hashes)
         rows = [rows_between(run.words, lower, upper, run.gone) for run in spine]
-        tuples = self._taken(spine, rows)
-        over = self._is_over(tuples.times)
-        return Timed(tuples.columns.filter(pa.array(over)), tuples.words[over], tuples.times[over])
+        times = [
+            self._shelf.times(Side.LEFT, run.columns)[own]
+            for run, own in zip(spine, rows, strict=True)
+        ]
+        before, start = None, -math.inf
+        for end in [*self._ends(spine, times), self._watermark]:
+            chosen = [
+                own[(of_run >= start) & (of_run < end)]
+                for own, of_run in zip(rows, times, strict=True)
+            ]
+            tuples = self._taken(spine, chosen, before)
+            if not len(tuples.words):
+                continue
+            if end > self._closed:
+                self._shelf.judge.judge(tuples, max(start, self._closed))
+            if end < self._watermark:
+                before = _only(tuples, self._shelf.judge.needed(tuples, end))
+            start = end
 
-    def _taken(self, spine: Sequence[OpenRun], rows_by_run: Sequence[Ints]) -> Timed:
+    def _ends(self, spine: Sequence[OpenRun], times: Sequence[Ints]) -> list[int]:
+        """The times that part the tuples below the watermark, if they are too many to be held."""
+        all_times = np.concatenate(times)
+        all_times = all_times[self._is_over(all_times)]
+        rows = sum(run.run.rows for run in spine)
+        size = sum(run.run.size_bytes for run in spine) * len(all_times) // max(rows, 1)
+        parts = max(len(all_times) // PARTED_ROWS, size // self._most_bytes)
+        if parts < 2:
+            return []
+        all_times = np.sort(all_times)
+        ends: list[int] = np.unique(
+            all_times[np.arange(1, parts) * len(all_times) // parts]
+        ).tolist()
+        return ends
+
+    def _taken(
+        self, spine: Sequence[OpenRun], rows_by_run: Sequence[Ints], before: Timed | None
+    ) -> Timed:
+        """Rows of runs, after the tuples `before`."""
         chosen = list(zip(spine, rows_by_run, strict=True))
-        columns = pa.concat_batches([run.columns.take(pa.array(rows)) for run, rows in chosen])
-        words = np.concatenate([run.words[rows] for run, rows in chosen])
-        return Timed(columns, words, self._shelf.times(Side.LEFT, columns))
+        parts = [run.columns.take(pa.array(rows)) for run, rows in chosen]
+        words = [run.words[rows] for run, rows in chosen]
+        if before is not None:
+            parts, words = [before.columns, *parts], [before.words, *words]
+        columns = pa.concat_batches(parts)
+        return Timed(columns, np.concatenate(words), self._shelf.times(Side.LEFT, columns))
 
-    def _forget(self, instance: int, spine: Sequence[OpenRun]) -> Sequence[OpenRun]:
-        """Rewrite the runs if they have doubled, without the tuples that are not needed."""
+    def _forget(self, spine: Sequence[OpenRun]) -> Sequence[OpenRun]:
+        """Merge runs, and leave out tuples that are not needed; when all is over, all of them."""
         if self._watermark == np.inf:
             for run in spine:
                 self._keeper.forget(run.run)
             self._keeper.expired(sum(run.run.live for run in spine))
             return []
-        live = [run.run.live for run in spine]
-        if len(spine) < 2 or sum(live) < 2 * max(live):
-            return spine
-        tuples = self._taken(spine, [run.live_rows() for run in spine])
-        kept = np.flatnonzero(self._judge.needed(tuples, self._watermark))
-        self._keeper.expired(len(tuples.words) - len(kept))
-        for run in spine:
-            self._keeper.forget(run.run)
-        if not len(kept):
-            return []
-        order = kept[np.argsort(tuples.words[kept], kind="stable")]
-        columns = tuples.columns.take(pa.array(order))
-        return [self._keeper.seal(instance, Side.LEFT, tuples.words[order], columns)]
+        return self._keeper.merge(spine)
 
     def _is_over(self, times: Ints) -> NDArray[np.bool_]:
         return times < self._watermark
+
+
+def _only(tuples: Timed, kept: NDArray[np.bool_]) -> Timed:
+    """Some of the tuples."""
+    return Timed(tuples.columns.filter(pa.array(kept)), tuples.words[kept], tuples.times[kept])
 
 
 def _words_of(hashes: Words) -> tuple[Words, Words]:

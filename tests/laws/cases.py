@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from joinengine.driver.settings import MEMORY_PER_TASK
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
@@ -162,6 +163,9 @@ FILTERS = {
 #: How tuples travel: in files, in packets, or in packets with rows whose order differs by attempt.
 SHUFFLED = {"exchange": ExchangeKind.SHUFFLE}
 DISORDERED = {**SHUFFLED, "disorder": True}
+#: What a task may hold, in bytes: as it is, or some tuples alone.
+memories = st.sampled_from([MEMORY_PER_TASK, 600])
+
 ways = st.sampled_from([{}, SHUFFLED, DISORDERED])
 filters = st.sampled_from(list(FILTERS))
 kills = st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3)

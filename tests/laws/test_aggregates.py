@@ -33,6 +33,7 @@ from tests.laws.cases import (
     each_router,
     feed,
     kills,
+    memories,
     relaxed,
     streams,
     ways,
@@ -300,6 +301,7 @@ def expected_running(tuples, rows):
     kills={(1, "joined")},
     twice=True,
     way=DISORDERED,
+    memory=600,
 )
 @given(
     batches=streams(),
@@ -320,8 +322,11 @@ def expected_running(tuples, rows):
     kills=kills,
     twice=st.booleans(),
     way=ways,
+    memory=memories,
 )
-def test_the_last_rows_up_to_each(layout, batches, rows, delay, schedule, lazy, kills, twice, way):
+def test_the_last_rows_up_to_each(
+    layout, batches, rows, delay, schedule, lazy, kills, twice, way, memory
+):
     plan = StreamAggregate(
         SOURCE,
         by="lk",
@@ -330,7 +335,8 @@ def test_the_last_rows_up_to_each(layout, batches, rows, delay, schedule, lazy, 
         layout=CHOICES[layout],
         instances=3,
     )
-    eventful = InlineJobs(twice=twice, **way), Settings(schedule=schedule, lazy=lazy)
+    settings = Settings(schedule=schedule, lazy=lazy, memory_per_task=memory)
+    eventful = InlineJobs(twice=twice, **way), settings
     with fed(plan, layout, batches, kills, *eventful) as query:
         assert query.output() == expected_running([r for left, _ in batches for r in left], rows)
         assert query.state.shelves.is_empty

@@ -27,7 +27,7 @@ from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, RIGHT, LocalQuery
-from tests.laws.cases import CHOICES, each_router, feed, kills, relaxed, ways
+from tests.laws.cases import CHOICES, each_router, feed, kills, memories, relaxed, ways
 
 #: Layouts under which each left tuple meets all right tuples of its key.
 SERVING = [
@@ -134,14 +134,15 @@ wishes = st.builds(
     kills=kills,
     twice=st.booleans(),
     way=ways,
+    memory=memories,
 )
 def test_each_left_tuple_has_its_nearest_once(
-    layout, batches, how, direction, tolerance, strict, schedule, kills, twice, way
+    layout, batches, how, direction, tolerance, strict, schedule, kills, twice, way, memory
 ):
     on = {"direction": direction, "tolerance": tolerance, "strict": strict}
     with tempfile.TemporaryDirectory() as folder:
         plan = joined(CHOICES[layout], how, **on, delay="2 ms")
-        settings = Settings(schedule=schedule)
+        settings = Settings(schedule=schedule, memory_per_task=memory)
         query = local(folder, plan, layout, jobs=InlineJobs(twice=twice, **way), settings=settings)
         feed(query, batches, kills)
         query.finish(len(batches))
@@ -191,14 +192,15 @@ def newest_before(batches, how, deleted):
     kills=kills,
     twice=st.booleans(),
     way=ways,
+    memory=memories,
 )
 def test_each_left_tuple_meets_the_newest_of_the_batches_before(
-    layout, batches, how, deleted, schedule, kills, twice, way
+    layout, batches, how, deleted, schedule, kills, twice, way, memory
 ):
     batches = [(left, right[::-1]) for left, right in batches]
     with tempfile.TemporaryDirectory() as folder:
         plan = with_latest(CHOICES[layout], how, deleted=deleted)
-        settings = Settings(schedule=schedule)
+        settings = Settings(schedule=schedule, memory_per_task=memory)
         query = local(folder, plan, layout, jobs=InlineJobs(twice=twice, **way), settings=settings)
         feed(query, batches, kills)
         query.finish(len(batches))

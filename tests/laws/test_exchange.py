@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Address, FileExchange
 from joinengine.exchange.packets import ShuffleExchange, forwarded
-from joinengine.kernels.hashing import content_order
+from joinengine.exchange.route import RoutePlan, RouteTask
+from joinengine.kernels.hashing import content_hashes
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
@@ -152,8 +153,40 @@ def test_the_order_of_content_is_that_of_no_arrival(column):
     for cut in (0, 3):
         rng.shuffle(rows)
         mixed = column.take(pa.array([*rows[:cut], *rows])).slice(cut)
-        found = mixed.take(pa.array(content_order([mixed]))).to_pylist()
+        order = np.argsort(content_hashes([mixed]), kind="stable")
+        found = mixed.take(pa.array(order)).to_pylist()
         orders.append(found)
         changes = sum(one != other for one, other in pairwise(found))
         assert changes == len({str(value) for value in column.to_pylist()}) - 1
     assert orders[0] == orders[1]
+
+
+def test_a_task_that_sorts_what_it_reads_routes_it_in_pieces_that_fit(monkeypatch):
+    """All of it together may be more than one column of text can hold."""
+    rows, schema = list(range(40)), pa.schema([("v", pa.int64()), ("t", pa.string())])
+    plan = RoutePlan(0, 0, {0: ()}, None, memory_bytes=4 * 1200)
+    seen = []
+
+    class Writer:
+        write_s, report = 0.0, None
+
+        def add(self, batch):
+            seen[-1].append(batch)
+
+        def close(self):
+            return None
+
+    monkeypatch.setattr(RouteTask, "_writers_of", lambda self, source: [Writer()])
+    for mixed, cut in ((rows, 7), (rows[::-1], 19)):
+        seen.append([])
+        task = RouteTask(plan, 0, None, MemoryWorld(), sorts=True)
+        batches = [
+            pa.record_batch([pa.array(part), pa.array(["x" * 100] * len(part))], schema=schema)
+            for part in (mixed[:cut], mixed[cut:30], mixed[30:])
+        ]
+        assert not list(task.add(0, batches))
+        task.close()
+    first, second = ([batch.column(0).to_pylist() for batch in pieces] for pieces in seen)
+    assert first == second
+    assert sorted(chain.from_iterable(first)) == rows
+    assert max(batch.nbytes for pieces in seen for batch in pieces) < 1300

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from joinengine import StreamJoin, equi, within
 from joinengine.balancing.costs import Load
-from joinengine.driver.settings import Settings
+from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Mode, Side
@@ -162,7 +162,9 @@ def test_each_combination_once(layout, data, sides, windowed, schedule, kills, t
         plan = chained(CHOICES[layout], sides, windowed=windowed, after=after)
         assert isinstance(plan.query().operators[0], MultiwayJoin)
         jobs = InlineJobs(twice=twice, **way)
-        query = Query(folder, plan, layout, jobs=jobs, settings=Settings(schedule=schedule))
+        memory = 600 if few else MEMORY_PER_TASK  # of some tuples alone
+        settings = Settings(schedule=schedule, memory_per_task=memory)
+        query = Query(folder, plan, layout, jobs=jobs, settings=settings)
         feed(query, [(batch, None) for batch in batches], kills)
         query.finish(len(batches))
         assert query.output() == combinations(batches, sides, windowed=windowed, after=after)

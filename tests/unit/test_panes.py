@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.model.aggregation import Panes
+from joinengine.model.windows import INT_MAX, INT_MIN
 
 moments = st.one_of(st.just(-math.inf), st.just(math.inf), st.integers(-99, 99).map(float))
 
@@ -39,3 +40,9 @@ def test_windows_that_are_far_from_due_are_not_listed():
     assert len(windows.ends(panes, 0.0, math.inf)) == 86_400 + 3600 - 1
     assert tracemalloc.get_traced_memory()[1] < 20e6
     tracemalloc.stop()
+
+
+def test_ends_at_the_limits_of_times():
+    windows = Panes(1, 1)
+    assert not len(windows.ends(np.array([INT_MAX - 5]), -math.inf, INT_MIN + 9))
+    assert windows.ends(np.array([INT_MIN + 5]), -math.inf, INT_MIN + 9).tolist() == [INT_MIN + 5]

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.blocks import PIECE_PART, Tuples, packed
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between, sort_order
@@ -174,13 +174,12 @@ class _Worker:
 
     def _store(self, instance: int, parts: Iterable[pa.RecordBatch]) -> None:
         """Seal partial results, sorted by pane."""
-        pieces = [piece for piece in parts if piece.num_rows]
-        if not pieces:
-            return
-        batch = pa.concat_batches(pieces)
-        words = in_order(self._shelf.times(Side.LEFT, batch))
-        order = np.argsort(words, kind="stable")
-        self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
+        pieces = [(piece, None) for piece in parts if piece.num_rows]
+        for pack in packed(pieces, self._task.memory_bytes // PIECE_PART):
+            batch = pa.concat_batches([piece for piece, _ in pack])
+            words = in_order(self._shelf.times(Side.LEFT, batch))
+            order = np.argsort(words, kind="stable")
+            self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
 
     def _close_windows(self, windows: Panes, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Show the windows that are over; the runs without the panes that no later window holds."""

@@ -24,8 +24,9 @@ from joinengine.predicates.last_rows import add_up_last, rank_from_last
 def add_up_due(spec: AggregateSpec, task: OperatorTask, desk: Desk) -> None:
     """Carry out a task."""
     columns = spec.carried_schema(Side.LEFT)
-    shelf = RecentShelf(f"last-{spec.index}", columns, spec.times(Side.LEFT))
-    recent = Recent(task, desk, shelf, spec.keying, _Running(spec, desk))
+    judge = _Running(spec, desk)
+    shelf = RecentShelf(f"last-{spec.index}", columns, spec.times(Side.LEFT), judge)
+    recent = Recent(task, desk, shelf, spec.keying)
     for instance in task.header.hosted:
         recent.work_at(instance)
 

@@ -18,7 +18,7 @@ on is written again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,23 +26,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.balancing.counting import Done
-from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.blocks import PIECE_PART
 from joinengine.kernels.comparing import equal_at
-from joinengine.kernels.hashing import Words, fixed_width, key_hash
+from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.nearest import ENDLESS, NONE, Moments, after, before, distances
 from joinengine.kernels.probing import (
     Ints,
-    Needles,
-    expand_ranges,
-    find,
     group_keys,
-    live_rows,
     sort_order,
 )
+from joinengine.kernels.widths import fitting, widths_at
 from joinengine.model.conditions import Direction
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import JoinType
 from joinengine.operators.asof.asof_spec import AsOfShelf, AsOfSpec
+from joinengine.operators.asof.right_tuples import Rights
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_in
@@ -75,32 +73,15 @@ class _Waiting(NamedTuple):
         return _Waiting(self.words[rows], self.columns.take(pa.array(rows)))
 
 
-class _Rights(NamedTuple):
-    """The right tuples of some keys: row `rows[i]` of run `runs[i]`, and what orders them."""
-
-    runs: Ints
-    rows: Ints
-    moments: Moments
-    numbers: Words
-    of_needle: Ints
-
-    def only(self, some: Ints) -> _Rights:
-        """Some of them."""
-        return _Rights(
-            self.runs[some],
-            self.rows[some],
-            self.moments.only(some),
-            self.numbers[some],
-            self.of_needle[some],
-        )
-
-
 class _Worker:
     def __init__(self, spec: AsOfSpec, task: OperatorTask, desk: Desk) -> None:
         self._spec = spec
         self._desk = desk
         self._watermark = task.header.watermark
         self._shelf = AsOfShelf(spec)
+        #: left tuples, and results, are held in pieces of so many bytes
+        self._most_bytes = max(task.memory_bytes // 8, 1)
+        self._piece_bytes = max(task.memory_bytes // PIECE_PART, 1)
         self._readers = [desk.reader(blocks) for blocks in task.blocks]
         version = task.stored.versions[0]
         self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
@@ -113,55 +94,65 @@ class _Worker:
         with desk.at(instance) as report:
             with desk.timed("open"):
                 lefts, rights = (self._spines.at(instance, side) for side in PAIR)
-            with desk.timed("exchange"):
-                arrived = [self._arrived(instance, side, report) for side in PAIR]
-            left, right = arrived
-            stored = self._stored(instance, Side.RIGHT, right)
+            words: list[list[Words]] = [[np.empty(0, np.uint64)] for _ in PAIR]
+            stored = list[OpenRun]()
+            for right, last in self._arrived(instance, Side.RIGHT, report):
+                words[Side.RIGHT].append(right.words)
+                stored.append(self._stored(instance, Side.RIGHT, right, own_file=not last))
             if self._spec.waits:
                 lefts = self._settle_waiting(instance, lefts, rights, report)
-                lefts += self._stored(instance, Side.LEFT, left)
-            elif left is not None:
-                table_runs = [] if self._spec.table is None else stored
-                self._settle_all(left, [*rights, *table_runs], report)
+            for left, last in self._arrived(instance, Side.LEFT, report):
+                words[Side.LEFT].append(left.words)
+                if self._spec.waits:
+                    lefts.append(self._stored(instance, Side.LEFT, left, own_file=not last))
+                else:
+                    table_runs = [] if self._spec.table is None else stored
+                    self._settle_all(left, [*rights, *table_runs], report)
             rights += stored
             with desk.timed("merge"):
                 rights = self._keeper.merge(rights)
             with desk.timed("count"):
-                words = [
-                    np.empty(0, np.uint64) if tuples is None else tuples.words for tuples in arrived
-                ]
                 texts = texts_in(self._spec.keying, [lefts, rights])
-                desk.count_keys(instance, words, [lefts, rights], texts, done=self._done)
+                sorted_words = [np.sort(np.concatenate(pieces)) for pieces in words]
+                desk.count_keys(instance, sorted_words, [lefts, rights], texts, done=self._done)
 
-    def _arrived(self, instance: int, side: Side, report: InstanceReport) -> _Waiting | None:
-        """The tuples that came to one side; left ones that match nothing are shown at once."""
-        slices = self._readers[side].slices(instance)
-        if not slices:
-            return None
-        words, _, columns = Tuples.sorted(slices)
-        report.received[side] += len(words)
-        tuples = _Waiting(words, columns)
-        if side is Side.LEFT and self._spec.how is JoinType.LEFT:
-            matchless = self._spec.keying.unusable(side, columns)
-            if matchless is not None:
-                self._show(columns.filter(pa.array(matchless)), None)
-                tuples = tuples.take(np.flatnonzero(~matchless))
-        stays = side is Side.RIGHT or self._spec.waits
-        report.stored[side] += len(tuples.words) if stays else 0
-        return tuples if len(tuples.words) else None
+    def _arrived(
+        self, instance: int, side: Side, report: InstanceReport
+    ) -> Iterator[tuple[_Waiting, bool]]:
+        """The tuples that came to one side, in pieces; left ones that match nothing are shown."""
+        pieces = self._readers[side].pieces(instance, self._piece_bytes)
+        while True:
+            with self._desk.timed("exchange"):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            (words, _, columns), last = piece
+            report.received[side] += len(words)
+            tuples = _Waiting(words, columns)
+            if side is Side.LEFT and self._spec.how is JoinType.LEFT:
+                matchless = self._spec.keying.unusable(side, columns)
+                if matchless is not None:
+                    self._show(columns.filter(pa.array(matchless)), None)
+                    tuples = tuples.take(np.flatnonzero(~matchless))
+            stays = side is Side.RIGHT or self._spec.waits
+            report.stored[side] += len(tuples.words) if stays else 0
+            if len(tuples.words):
+                yield tuples, last
 
-    def _stored(self, instance: int, side: Side, tuples: _Waiting | None) -> list[OpenRun]:
-        """The run of what is to be kept; none if that is nothing."""
-        if tuples is None:
-            return []
+    def _stored(
+        self, instance: int, side: Side, tuples: _Waiting, *, own_file: bool = False
+    ) -> OpenRun:
+        """The run of what is to be kept."""
         with self._desk.timed("store"):
-            return [self._keeper.seal(instance, side, tuples.words, tuples.columns)]
+            return self._keeper.seal(
+                instance, side, tuples.words, tuples.columns, own_file=own_file
+            )
 
     def _settle_waiting(
         self, instance: int, lefts: list[OpenRun], rights: list[OpenRun], report: InstanceReport
     ) -> list[OpenRun]:
         """Settle what can be; the left runs with what waits on."""
-        kept, waiting = list[OpenRun](), list[_Waiting]()
+        kept, waiting, size = list[OpenRun](), list[_Waiting](), 0
         for run in lefts:
             if run.run.min_time is not None and run.run.min_time >= self._watermark:
                 kept.append(run)
@@ -169,83 +160,86 @@ class _Worker:
             live = run.live_rows()
             ripe = self._spec.order(Side.LEFT, run.columns)[live] < self._watermark
             stored = _Waiting(run.words, run.columns)
-            waiting.append(stored.take(live[~ripe]))
-            waiting += self._settle_all(stored.take(live[ripe]), rights, report)
+            unsettled = self._settle_all(stored, rights, report, live[ripe])
+            rest = np.sort(np.concatenate([live[~ripe], unsettled]))
             self._keeper.forget(run.run)
-        words = np.concatenate([np.empty(0, np.uint64), *(tuples.words for tuples in waiting)])
-        if not len(words):
-            return kept
-        order = sort_order(words)
-        columns = pa.concat_batches([tuples.columns for tuples in waiting]).take(pa.array(order))
-        return kept + self._stored(instance, Side.LEFT, _Waiting(words[order], columns))
+            for rows in self._portions(stored.columns, rest):
+                waiting.append(stored.take(rows))
+                size += waiting[-1].columns.nbytes
+                if size >= self._most_bytes:
+                    kept.append(self._stored(instance, Side.LEFT, _sorted(waiting), own_file=True))
+                    waiting, size = [], 0
+        if waiting:
+            kept.append(self._stored(instance, Side.LEFT, _sorted(waiting)))
+        return kept
 
     def _settle_all(
-        self, tuples: _Waiting, rights: Sequence[OpenRun], report: InstanceReport
-    ) -> list[_Waiting]:
-        """Settle left tuples, not too many at a time; those that wait on."""
-        waiting = list[_Waiting]()
-        for start in range(0, len(tuples.words), SETTLED):
-            part = _Waiting(
-                tuples.words[start : start + SETTLED], tuples.columns.slice(start, SETTLED)
-            )
-            settled = self._settle(part, rights, report)
-            waiting.append(part.take(np.flatnonzero(~settled)))
-        return waiting
+        self,
+        tuples: _Waiting,
+        rights: Sequence[OpenRun],
+        report: InstanceReport,
+        rows: Ints | None = None,
+    ) -> Ints:
+        """Settle left tuples, not too many at a time; the rows of those that wait on.
+
+        `rows`: of these alone; None: of all.
+        """
+        rows = np.arange(len(tuples.words)) if rows is None else rows
+        waiting = [np.empty(0, np.int64)]
+        for some in self._portions(tuples.columns, rows):
+            settled = self._settle(tuples.take(some), rights, report)
+            waiting.append(some[~settled])
+        return np.concatenate(waiting)
+
+    def _portions(self, columns: pa.RecordBatch, rows: Ints) -> Iterator[Ints]:
+        """Rows that are held together."""
+        for start in range(0, len(rows), SETTLED):
+            some = rows[start : start + SETTLED]
+            widths = [widths_at(column, some) for column in columns.columns]
+            for part in fitting(widths, len(some), self._most_bytes):
+                yield some[part]
 
     def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], report: InstanceReport) -> Bools:
         """Show left tuples with their nearest; (n,) which of them are settled."""
         spec, needles = self._spec, group_keys(tuples.words)
         with self._desk.timed("probe"):
-            candidates_met = self._of_keys(needles, rights)
+            met = Rights.of(spec, needles, rights)
             hashes = key_hash(tuples.words)
             moments = Moments(hashes, spec.order(Side.LEFT, tuples.columns))
-            chosen, apart = self._nearest(moments, candidates_met)
-            chosen, columns = self._verified(tuples, moments, candidates_met, rights, chosen, apart)
-            if spec.deleted is not None and columns.num_rows:
-                gone = passes(spec.deleted, columns)
-                chosen[np.flatnonzero(chosen != NONE)[gone]] = NONE
-                columns = columns.filter(pa.array(~gone))
+            chosen, apart = self._nearest(moments, met)
+            self._verify(tuples, moments, met, chosen, apart)
+            if spec.deleted is not None:
+                matched = np.flatnonzero(chosen != NONE)
+                names = dict.fromkeys(name for _, name in spec.deleted.columns)
+                gone = passes(spec.deleted, met.columns(chosen[matched], names))
+                chosen[matched[gone]] = NONE
             settled = self._is_settled(moments.times, apart)
         matched = settled & (chosen != NONE)
         with self._desk.timed("result"):
-            shown = settled if spec.how is JoinType.LEFT else matched
-            rows = np.flatnonzero(shown)
-            if len(rows):
-                places = np.cumsum(chosen != NONE) - 1
-                partners = pa.array(places[rows], mask=chosen[rows] == NONE)
-                self._show(tuples.columns.take(pa.array(rows)), columns.take(partners))
+            self._show_all(tuples, met, np.where(matched, chosen, NONE), settled)
         probed = np.diff(needles.starts)
-        candidates = np.bincount(candidates_met.of_needle, minlength=len(probed))
+        candidates = np.bincount(met.of_needle, minlength=len(probed))
         results = np.add.reduceat(matched.astype(np.int64), needles.starts[:-1])
         self._done.append(Done(Side.LEFT, needles.hashes, probed, candidates, results))
         report.probed += len(tuples.words)
-        report.candidates += len(candidates_met.rows)
+        report.candidates += len(met.rows)
         return settled
 
-    def _of_keys(self, needles: Needles, runs: Sequence[OpenRun]) -> _Rights:
-        """The right tuples of some keys, in all runs."""
-        none = np.empty(0, np.int64)
-        parts = [(none, none, none, none, none.astype(np.uint64))]
-        for number, run in enumerate(runs):
-            hits = find(run.words, needles, run.gone)
-            ranks = expand_ranges(hits.lower, hits.counts)
-            if not len(ranks):
-                continue
-            rows = ranks if run.gone is None else live_rows(run.gone, ranks)
-            taken = pa.array(rows)
-            names = [*self._spec.condition.times[Side.RIGHT], run.columns.schema.names[-1]]
-            columns = run.columns.select(names).take(taken)
-            times = self._spec.order(Side.RIGHT, columns)
-            numbers = fixed_width(columns.column(len(names) - 1), np.dtype(np.uint64))
-            of_needle = np.repeat(hits.needles, hits.counts)
-            parts.append((np.full(len(rows), number), rows, of_needle, times, numbers))
-        numbers_of_runs, rows, of_needle, times, numbers = map(
-            np.concatenate, zip(*parts, strict=True)
-        )
-        groups = needles.hashes[of_needle]
-        return _Rights(numbers_of_runs, rows, Moments(groups, times), numbers, of_needle)
+    def _show_all(self, tuples: _Waiting, met: Rights, chosen: Ints, settled: Bools) -> None:
+        """Show settled left tuples with the right ones chosen for them, in chunks that fit."""
+        rows = np.flatnonzero(settled if self._spec.how is JoinType.LEFT else chosen != NONE)
+        if not len(rows):
+            return
+        output = self._spec.output
+        names = dict.fromkeys(column.column for column in output if column.side is Side.RIGHT)
+        for part in fitting([met.widths(chosen[rows], names)], len(rows), self._most_bytes):
+            some = rows[part]
+            there = chosen[some] != NONE
+            partners = pa.array(np.cumsum(there) - 1, mask=~there)
+            right = met.columns(chosen[some[there]], names).take(partners)
+            self._show(tuples.columns.take(pa.array(some)), right)
 
-    def _nearest(self, left: Moments, right: _Rights) -> tuple[Ints, Words]:
+    def _nearest(self, left: Moments, right: Rights) -> tuple[Ints, Words]:
         """(n,) the nearest right tuple of each left one, or NONE, and how far it is away.
 
         How far: in microseconds, or in the unit of what orders them if these are no instants;
@@ -267,57 +261,31 @@ class _Worker:
             rows, apart = np.where(beyond, NONE, rows), np.where(beyond, ENDLESS, apart)
         return rows, apart
 
-    def _verified(
-        self,
-        tuples: _Waiting,
-        left: Moments,
-        met: _Rights,
-        runs: Sequence[OpenRun],
-        chosen: Ints,
-        apart: Words,
-    ) -> tuple[Ints, pa.RecordBatch]:
-        """The chosen right tuples, checked by value, and the columns of those that there are.
+    def _verify(
+        self, tuples: _Waiting, left: Moments, met: Rights, chosen: Ints, apart: Words
+    ) -> None:
+        """Check the chosen right tuples by value.
 
         If the nearest by hash has another key, those of the same key alone are looked at.
         """
         matched = np.flatnonzero(chosen != NONE)
-        columns = self._columns_of(met, runs, chosen[matched])
-        wrong = matched[~self._same(tuples.columns, matched, columns, np.arange(len(matched)))]
-        if not len(wrong):
-            return chosen, columns
+        names = self._spec.keys(Side.RIGHT)
+        columns = met.columns(chosen[matched], names)
+        wrong = matched[~self._same(tuples.columns, matched, columns)]
         for row in wrong.tolist():
             same_hash = np.flatnonzero(met.moments.groups == left.groups[row])
-            theirs = self._columns_of(met, runs, same_hash)
+            theirs = met.columns(same_hash, names)
             rows = np.full(len(same_hash), row)
-            same_hash = same_hash[
-                self._same(tuples.columns, rows, theirs, np.arange(len(same_hash)))
-            ]
+            same_hash = same_hash[self._same(tuples.columns, rows, theirs)]
             (at,), (distance,) = self._nearest(left.only(np.array([row])), met.only(same_hash))
             chosen[row], apart[row] = (NONE if at == NONE else same_hash[at]), distance
-        return chosen, self._columns_of(met, runs, chosen[chosen != NONE])
 
-    def _same(self, left: pa.RecordBatch, rows: Ints, right: pa.RecordBatch, others: Ints) -> Bools:
-        """(n,) whether the keys of left and right rows are equal."""
-        same = np.ones(len(rows), bool)
+    def _same(self, left: pa.RecordBatch, rows: Ints, right: pa.RecordBatch) -> Bools:
+        """(n,) whether the keys of left `rows` and of (n,) right ones are equal."""
+        same, others = np.ones(len(rows), bool), np.arange(len(rows))
         for left_name, right_name in zip(*self._spec.keying.keys, strict=True):
             same &= equal_at(left.column(left_name), rows, right.column(right_name), others)
         return same
-
-    def _columns_of(self, met: _Rights, runs: Sequence[OpenRun], chosen: Ints) -> pa.RecordBatch:
-        """The columns of some of the right tuples that were found, in this order."""
-        run_numbers = met.runs[chosen]
-        order = np.argsort(run_numbers, kind="stable")
-        bounds = np.searchsorted(run_numbers[order], np.arange(len(runs) + 1))
-        taken = [
-            run.columns.take(pa.array(met.rows[chosen[order[lower:upper]]]))
-            for run, lower, upper in zip(runs, bounds[:-1], bounds[1:], strict=True)
-            if upper > lower
-        ]
-        if not taken:
-            return pa.RecordBatch.from_pylist([], schema=self._spec.carried[Side.RIGHT])
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_batches(taken).take(pa.array(back))
 
     def _is_settled(self, times: Ints, apart: Words) -> Bools:
         """(n,) whether no nearer right tuple can come for left tuples of these times."""
@@ -348,3 +316,11 @@ def _apart(rows: Ints, left: Ints, right: Ints, *, later: bool) -> Words:
     ends = right[rows[matched]], left[matched]
     gaps[matched] = distances(*(ends if later else ends[::-1]))
     return gaps
+
+
+def _sorted(parts: Sequence[_Waiting]) -> _Waiting:
+    """Left tuples in the order of their words."""
+    words = np.concatenate([part.words for part in parts])
+    order = sort_order(words)
+    columns = pa.concat_batches([part.columns for part in parts]).take(pa.array(order))
+    return _Waiting(words[order], columns)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import reduce
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +24,8 @@ from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, Rows
-from joinengine.kernels.widths import widths_at
-from joinengine.model.conditions import Distance
+from joinengine.kernels.widths import fitting, widths_at
+from joinengine.model.conditions import Distance, Predicate
 from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import PAIR, Side
 from joinengine.model.query import CHANGE, WINDOW_START, OutputColumn
@@ -134,15 +133,22 @@ class Matcher:
         if keep is not None and not keep.all():
             pairs = pairs.only(keep)
         if self._spec.predicate is not None and unsettled.predicate and len(pairs.rows):
-            columns, at = pairs.columns, pairs.at
-            holding = holds(
-                self._spec.predicate,
-                (columns[Side.LEFT], columns[Side.RIGHT]),
-                (at[Side.LEFT], at[Side.RIGHT]),
-            )
-            pairs = pairs.only(holding)
+            pairs = pairs.only(self._holding(self._spec.predicate, pairs))
         if len(pairs.rows):
             self._make(pairs, unsettled)
+
+    def _holding(self, predicate: Predicate, pairs: Pairs) -> Bools:
+        """(n,) of which pairs a predicate is true, asked of as many at a time as fit."""
+        columns, at = pairs.columns, pairs.at
+        widths = [
+            widths_at(columns[side].column(name), at[side]) for side, name in predicate.columns
+        ]
+        sides = columns[Side.LEFT], columns[Side.RIGHT]
+        holding = [
+            holds(predicate, sides, (at[Side.LEFT][part], at[Side.RIGHT][part]))
+            for part in fitting(widths, len(pairs.rows), self._most_bytes)
+        ]
+        return holding[0] if len(holding) == 1 else np.concatenate(holding)
 
     def _agreeing(self, pairs: Pairs, unsettled: Unsettled) -> Bools | None:
         """(n,) which pairs agree in key, time and band; None: that was settled for all."""
@@ -179,20 +185,11 @@ class Matcher:
 
     def _fitting(self, pairs: Pairs) -> Iterator[slice]:
         """The pairs in stretches whose results fit together: a long value may go into many."""
-        n, columns, at = len(pairs.rows), pairs.columns, pairs.at
+        columns, at = pairs.columns, pairs.at
         output = [(column.side, column.column) for column in self._spec.output]
         shown = ((side, name) for side, name in output if side is not None)
-        by_column = (widths_at(columns[side].column(name), at[side]) for side, name in shown)
-        known = [widths for widths in by_column if widths is not None]
-        if sum(int(widths.sum()) for widths in known) <= self._most_bytes:
-            yield slice(0, n)
-            return
-        widths = np.sum(known, axis=0)
-        # Each stretch begins with the pair in which the bytes before it have passed another bound.
-        numbers = (np.cumsum(widths) - widths) // self._most_bytes
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        for start, end in pairwise([*starts.tolist(), n]):
-            yield slice(start, end)
+        widths = [widths_at(columns[side].column(name), at[side]) for side, name in shown]
+        return fitting(widths, len(pairs.rows), self._most_bytes)
 
     def _marked(self, pairs: Pairs, times: Times | None, windows: Ints | None) -> None:
         """Mark the tuples of watched sides, in these windows."""

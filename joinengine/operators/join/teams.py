@@ -11,13 +11,13 @@ Cost: per tuple one sort and one gather; in a team of several one more gather.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from joinengine.exchange.blocks import BlockReader, Tuples
+from joinengine.exchange.blocks import PIECE_PART, BlockReader, Piece, Tuples, packed
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import Ints, expand_ranges
@@ -40,9 +40,6 @@ from joinengine.routing.routes import (
 
 #: Tuples that arrive at a team of several instances, of both sides together, are at most so many.
 TEAM_ROWS = 1 << 15
-
-#: Some rows of a block, and the seat of each.
-Piece = tuple[pa.RecordBatch, Seats]
 
 
 class SortedTuples(NamedTuple):
@@ -97,11 +94,7 @@ class Arrivals:
             (instance,) = team
             own_pieces = [piece for piece, _ in arriving]
             arriving = [(piece, None) for piece in self._inherited(instance, side, own_pieces)]
-        rows = sum(piece.num_rows for piece, _ in arriving)
-        size = sum(piece.nbytes for piece, _ in arriving)
-        # A piece, its sorted copy and its matches are in memory at the same time.
-        limit = rows * self._task.memory_bytes // max(4 * size, 1)
-        packs = list(_packed(arriving, max(limit, 1)))
+        packs = list(packed(arriving, self._task.memory_bytes // PIECE_PART))
         for number, pieces in enumerate(packs, start=1):
             with self._timed("sort"):
                 arrived = self._sorted(team, side, pieces)
@@ -256,21 +249,3 @@ def _flagged(piece: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
     """A slice of a block with other flags."""
     field, kind = piece.schema.field(1), piece.schema.field(1).type
     return piece.set_column(1, field, pa.array(flags, kind))
-
-
-def _packed(pieces: Iterable[Piece], limit: int) -> Iterator[list[Piece]]:
-    """Pieces in packs of at most `limit` rows; larger pieces are cut."""
-    pack, rows = list[Piece](), 0
-    for piece, seats in pieces:
-        start = 0
-        while start < piece.num_rows:
-            part = piece.slice(start, limit - rows)
-            stop = start + part.num_rows
-            pack.append((part, None if seats is None else seats[start:stop]))
-            rows += part.num_rows
-            start = stop
-            if rows == limit:
-                yield pack
-                pack, rows = [], 0
-    if pack:
-        yield pack

@@ -13,24 +13,31 @@ each result is made once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from joinengine.balancing.counting import Done
 from joinengine.exchange import blocks
 from joinengine.kernels.probing import Ints, Needles, expand_ranges, group_keys
+from joinengine.kernels.widths import fitting, widths_at
 from joinengine.model.keys import Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import MERGE_ROWS, Desk
 from joinengine.operators.hot import texts_in
 from joinengine.operators.multiway.multiway_spec import MultiwayShelf, MultiwaySpec
 from joinengine.operators.multiway.partners import (
+    Chosen,
     Combining,
+    Found,
     Tuples,
     apart,
+    blocks_of,
+    chosen,
     found_in,
     gathered,
 )
@@ -40,6 +47,8 @@ from joinengine.wire.reports import InstanceReport
 
 #: Stored tuples that are gathered together; those of one key always are.
 GATHERED = 1 << 18
+
+Floats = NDArray[np.float64]
 
 
 def join_all(spec: MultiwaySpec, task: OperatorTask, desk: Desk) -> None:
@@ -58,6 +67,9 @@ class _Worker:
         version = task.stored.versions[0]
         self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
         self._spines = spines_of(task, self._keeper, self._shelf, desk)
+        #: arrived tuples, stored ones that they meet, and results are held in pieces of so many
+        #: bytes; they are in memory twice
+        self._most_bytes = max(task.memory_bytes // 8, 1)
 
     def work(self, instance: int) -> None:
         """The batch at one instance."""
@@ -65,33 +77,37 @@ class _Worker:
         with desk.at(instance) as report:
             with desk.timed("open"):
                 held = {side: self._spines.at(instance, side) for side in sides}
-            with desk.timed("exchange"):
-                arrived = {side: self._arrived(instance, side, report) for side in sides}
-            for side, tuples in arrived.items():
-                if tuples is None:
-                    continue
-                done.append(self._join(side, tuples, held, report))
-                with desk.timed("store"):
-                    run = self._keeper.seal(instance, side, tuples.words, tuples.columns)
-                    held[side].append(run)
+            words = {side: [np.empty(0, np.uint64)] for side in sides}
+            for side in sides:
+                for tuples, last in self._arrived(instance, side, report):
+                    words[side].append(tuples.words)
+                    done.append(self._join(side, tuples, held, report))
+                    with desk.timed("store"):
+                        run = self._keeper.seal(
+                            *(instance, side, tuples.words, tuples.columns), own_file=not last
+                        )
+                        held[side].append(run)
             with desk.timed("merge"):
                 spines = [self._keeper.merge(runs) for runs in held.values()]
             with desk.timed("count"):
-                words = [[] if tuples is None else [tuples.words] for tuples in arrived.values()]
                 texts = texts_in(self._spec.keying, spines)
-                stored = _as_pair(words)
-                of_pair = [np.sort(np.concatenate([np.empty(0, np.uint64), *s])) for s in stored]
+                of_pair = [np.sort(np.concatenate(some)) for some in _as_pair([*words.values()])]
                 desk.count_keys(instance, of_pair, _as_pair(spines), texts, done=done)
 
-    def _arrived(self, instance: int, side: Side, report: InstanceReport) -> blocks.Tuples | None:
-        """The tuples that came to one side, in the order of their words; None: none."""
-        slices = self._readers[side].slices(instance)
-        if not slices:
-            return None
-        arrived = blocks.Tuples.sorted(slices)
-        report.received[side.routed] += len(arrived.words)
-        report.stored[side.routed] += len(arrived.words)
-        return arrived
+    def _arrived(
+        self, instance: int, side: Side, report: InstanceReport
+    ) -> Iterator[tuple[blocks.Tuples, bool]]:
+        """The tuples that came to one side, in the order of their words, some at a time."""
+        pieces = self._readers[side].pieces(instance, self._most_bytes)
+        while True:
+            with self._desk.timed("exchange"):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            arrived, last = piece
+            report.received[side.routed] += len(arrived.words)
+            report.stored[side.routed] += len(arrived.words)
+            yield arrived, last
 
     def _join(
         self,
@@ -112,20 +128,24 @@ class _Worker:
             }
             meeting = np.flatnonzero(np.all([hits.counts > 0 for hits in met.values()], axis=0))
             met = {other: hits.only(meeting) for other, hits in met.items()}
-        for portion in _portions(np.sum([hits.counts for hits in met.values()], axis=0)):
+        for portion in _portions(self._weights(met.values())):
             keys = meeting[portion]
             with self._desk.timed("probe"):
                 tuples = self._of_keys(side, arrived, needles, keys)
-                stored = {
-                    other: gathered(
-                        self._spec, other, hits, portion, self._between(side, tuples, other)
-                    )
+                stored_blocks = {
+                    other: self._blocks(side, tuples, other, hits, portion)
                     for other, hits in met.items()
                 }
-            for combining in apart(self._spec, side, tuples, stored, len(keys)):
-                self._show(side, combining)
-                candidates[keys] += combining.candidates
-                results[keys] += combining.results
+            for some in product(*stored_blocks.values()):
+                with self._desk.timed("probe"):
+                    stored = {
+                        other: gathered(self._spec, other, block)
+                        for other, block in zip(stored_blocks, some, strict=True)
+                    }
+                for combining in apart(self._spec, side, tuples, stored, len(keys)):
+                    self._show(side, combining)
+                    candidates[keys] += combining.candidates
+                    results[keys] += combining.results
         report.probed += len(arrived.words)
         report.candidates += int(candidates.sum())
         return Done(side.routed, needles.hashes, np.diff(needles.starts), candidates, results)
@@ -137,37 +157,50 @@ class _Worker:
         of_key = np.repeat(np.arange(len(keys)), counts)
         return Tuples(of_key, columns, self._shelf.times(side, columns))
 
-    def _between(self, side: Side, tuples: Tuples, other: Side) -> tuple[int, int] | None:
-        """The times at which tuples of `other` may be near to arrived ones; None: any."""
-        if tuples.times is None or self._spec.nearness is None:
-            return None
-        return self._spec.nearness.between(side, tuples.times, other)
+    def _weights(self, met: Collection[Found]) -> Floats:
+        """(keys,) which part the stored tuples of each are of those that are held together."""
+        parts = [hits.counts * max(1 / GATHERED, hits.row_bytes / self._most_bytes) for hits in met]
+        return np.asarray(np.sum(parts, axis=0), np.float64)
+
+    def _blocks(
+        self, side: Side, tuples: Tuples, other: Side, met: Found, keys: slice
+    ) -> list[list[Chosen]]:
+        """The tuples of `other` that may be near to arrived ones, in blocks that fit."""
+        spec, between = self._spec, None
+        if tuples.times is not None and spec.nearness is not None:
+            between = spec.nearness.between(side, tuples.times, other)
+        most_bytes = self._most_bytes // (len(spec.sides) - 1)
+        return blocks_of(chosen(spec, other, met, keys, between), max(most_bytes, 1))
 
     def _show(self, side: Side, combining: Combining) -> None:
         """Results: the columns of each combination."""
-        combined, spec = combining.combined(side), self._spec
+        combined = combining.combined(side)
         while True:
             with self._desk.timed("probe"):
                 rows = next(combined, None)
             if rows is None:
                 return
             with self._desk.timed("result"):
-                taken = {stream: pa.array(places) for stream, places in rows.items()}
-                columns = [
-                    combining.tuples[column.side]
-                    .columns.column(column.column)
-                    .take(taken[column.side])
-                    for column in spec.output
-                    if column.side is not None
-                ]
-                self._desk.results.add(columns)
+                self._add(combining, rows)
+
+    def _add(self, combining: Combining, rows: Mapping[Side, Ints]) -> None:
+        """Results of some combinations, as many as fit at a time."""
+        shown = [
+            (column.side, combining.tuples[column.side].columns.column(column.column))
+            for column in self._spec.output
+            if column.side is not None
+        ]
+        widths = [widths_at(column, rows[side]) for side, column in shown]
+        for part in fitting(widths, len(next(iter(rows.values()))), self._most_bytes):
+            taken = {side: pa.array(places[part]) for side, places in rows.items()}
+            self._desk.results.add([column.take(taken[side]) for side, column in shown])
 
 
-def _portions(rows: Ints) -> Iterator[slice]:
-    """(n,) rows of keys -> keys that follow each other and have GATHERED rows, or one key."""
-    ends, start = np.cumsum(rows), 0
-    while start < len(rows):
-        most = GATHERED + (int(ends[start - 1]) if start else 0)
+def _portions(weights: Floats) -> Iterator[slice]:
+    """(n,) weights of keys -> keys that follow each other and weigh 1 together, or one key."""
+    ends, start = np.cumsum(weights), 0
+    while start < len(weights):
+        most = 1 + (float(ends[start - 1]) if start else 0.0)
         stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
         yield slice(start, stop)
         start = stop

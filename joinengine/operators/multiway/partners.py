@@ -11,7 +11,7 @@ by time if there is one; per combination, also of some of the sides, a few numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from joinengine.kernels.comparing import equal_at
 from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Hits, Ints, Needles, expand_ranges, find, live_rows
+from joinengine.kernels.widths import fitting, widths_at
 from joinengine.model.keys import Side
 from joinengine.operators.multiway.multiway_spec import MultiwayShelf, MultiwaySpec
 from joinengine.state.run import OpenRun
@@ -52,6 +53,12 @@ class Found(NamedTuple):
             hits.append(Hits(of_place[places[kept]], lower[kept], counts[kept]))
         return Found(self.runs, hits, self.counts[some])
 
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a tuple, on average."""
+        rows = sum(run.run.rows for run in self.runs)
+        return sum(run.run.size_bytes for run in self.runs) / max(rows, 1)
+
 
 def found_in(runs: Sequence[OpenRun], hashes: Words) -> Found:
     """Where runs have tuples of (K,) ascending key hashes."""
@@ -80,34 +87,67 @@ class Tuples(NamedTuple):
         return self if some.all() else self.take(np.flatnonzero(some))
 
 
-def gathered(
+class Chosen(NamedTuple):
+    """(n,) rows of a run, each of the key at the place `of_key`."""
+
+    run: OpenRun
+    rows: Ints
+    of_key: Ints
+
+    def widths(self) -> list[Ints | None]:
+        """Per column (n,) bytes, None: those of a number, which are counted at last."""
+        columns = self.run.columns.columns
+        numbers = np.full(len(self.rows), 8 * len(columns))
+        return [*(widths_at(column, self.rows) for column in columns), numbers]
+
+
+def chosen(
     spec: MultiwaySpec, side: Side, met: Found, keys: slice, between: tuple[int, int] | None
-) -> Tuples:
-    """The tuples of the keys at the places `keys`, by key and time.
+) -> Iterator[Chosen]:
+    """Where the tuples of the keys at the places `keys` are.
 
     `between`: those alone that have a time from the first to the last of these; None: all.
     """
-    shelf, parts = MultiwayShelf(spec), list[pa.RecordBatch]()
-    of_keys = [np.empty(0, np.int64)]
+    shelf = MultiwayShelf(spec)
     for run, (places, lower, counts) in zip(met.runs, met.hits, strict=True):
         start, stop = np.searchsorted(places, [keys.start, keys.stop])
         ranks = expand_ranges(lower[start:stop], counts[start:stop])
-        if len(ranks):
-            rows = ranks if run.gone is None else live_rows(run.gone, ranks)
-            of_key = np.repeat(places[start:stop] - keys.start, counts[start:stop])
-            if between is not None:
-                times = shelf.times(side, run.columns.select(spec.times(side)).take(pa.array(rows)))
-                assert times is not None
-                near = (times >= between[0]) & (times <= between[1])
-                rows, of_key = rows[near], of_key[near]
-            parts.append(run.columns.take(pa.array(rows)))
-            of_keys.append(of_key)
-    columns = (
-        pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], spec.carried[side])
-    )
-    of_key, times = np.concatenate(of_keys), shelf.times(side, columns)
+        if not len(ranks):
+            continue
+        rows = ranks if run.gone is None else live_rows(run.gone, ranks)
+        of_key = np.repeat(places[start:stop] - keys.start, counts[start:stop])
+        if between is not None:
+            times = shelf.times(side, run.columns.select(spec.times(side)).take(pa.array(rows)))
+            assert times is not None
+            near = (times >= between[0]) & (times <= between[1])
+            rows, of_key = rows[near], of_key[near]
+        if len(rows):
+            yield Chosen(run, rows, of_key)
+
+
+def blocks_of(tuples: Iterable[Chosen], most_bytes: int) -> list[list[Chosen]]:
+    """Tuples in blocks that fit; there is more than one if a key has very many, or wide ones."""
+    blocks, left = list[list[Chosen]](), 0
+    for run, rows, of_key in tuples:
+        widths = Chosen(run, rows, of_key).widths()
+        size = sum(int(width.sum()) for width in widths if width is not None)
+        parts = fitting(widths, len(rows), most_bytes)
+        if size > left:
+            blocks += [[Chosen(run, rows[part], of_key[part])] for part in parts]
+            left = max(most_bytes - size, 0)
+        else:
+            blocks[-1].append(Chosen(run, rows, of_key))
+            left -= size
+    return blocks
+
+
+def gathered(spec: MultiwaySpec, side: Side, block: Sequence[Chosen]) -> Tuples:
+    """The tuples of a block, by key and time."""
+    columns = pa.concat_batches([run.columns.take(pa.array(rows)) for run, rows, _ in block])
+    of_key = np.concatenate([of_key for *_, of_key in block])
+    times = MultiwayShelf(spec).times(side, columns)
     tuples = Tuples(of_key, columns, times)
-    if times is None and len(parts) <= 1:
+    if times is None and len(block) == 1:
         return tuples
     order = np.argsort(of_key, kind="stable") if times is None else np.lexsort((times, of_key))
     return tuples.take(order)

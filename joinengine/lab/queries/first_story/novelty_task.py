@@ -26,8 +26,9 @@ from joinengine.operators.recent import Judge, Recent, RecentShelf, Timed
 
 def judge_due(spec: NoveltySpec, task: OperatorTask, desk: Desk) -> None:
     """Carry out a novelty task."""
-    shelf = RecentShelf(f"tuples-{spec.index}", spec.schemas[0], spec.times(Side.LEFT))
-    recent = Recent(task, desk, shelf, spec.keying, _Novel(spec, desk))
+    judge = _Novel(spec, desk)
+    shelf = RecentShelf(f"tuples-{spec.index}", spec.schemas[0], spec.times(Side.LEFT), judge)
+    recent = Recent(task, desk, shelf, spec.keying)
     for instance in task.header.hosted:
         recent.work_at(instance)
 
