@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joinengine.api import options as given
+from joinengine.api.file_sinks import check_untransformed
 from joinengine.model.errors import InvalidRequest, StoreUnreachable
 from joinengine.results.kafka_messages import Shape, Value, avro_schema, check_schema, chosen_value
 from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, check_note
@@ -19,26 +20,19 @@ from joinengine.world.schema_registry import NoSuchSchema, registry_of
 
 if TYPE_CHECKING:
     from joinengine.api.resolved import ResolvedJoin
-    from joinengine.driver.settings import Settings
     from joinengine.state.checkpoint import Checkpoint
 
 _PREFIX = "kafka."
 _SERVERS = "kafka.bootstrap.servers"
 
 
-def kafka_sink(
-    join: ResolvedJoin, options: Mapping[str, str], settings: Settings, name: str | None
-) -> SinkFactory:
+def kafka_sink(join: ResolvedJoin, options: Mapping[str, str], name: str | None) -> SinkFactory:
     """What makes the sink. `name`: of the query.
 
     Raises InvalidRequest for options or results that do not fit, if no broker answers, has no such
     topic or gives no right to write it, and if a schema registry does not take the results' schema.
     """
-    if join.transform is not None:
-        raise InvalidRequest(
-            "transform is not valid with format 'kafka', which delivers without Spark; leave it "
-            "out, or send the frame by .foreachBatch(...)"
-        )
+    check_untransformed(join, "kafka")
     if not options.get(_SERVERS, "").strip():
         raise InvalidRequest(
             f"kafka: {_SERVERS} is missing; give .option('{_SERVERS}', 'host:port')"

@@ -326,7 +326,7 @@ class JoinWriter:
             case "delta" | "iceberg":
                 return table_sink(kind, join, options, settings, self.partitions, self.name)
             case "kafka":
-                factory = kafka_sink(join, options, settings, self.name)
+                factory = kafka_sink(join, options, self.name)
             case "memory":
                 factory = self._memory()
             case "foreach_batch_arrow" if self.receiver is not None:

@@ -71,7 +71,7 @@ def records(loads: Loads, homes: Ints, priority: Floats, degree: int) -> Items:
     n = loads.n_instances
     codes, values = homes * n + loads.homes, list[Floats]()
     for exact in (loads.spread + loads.fixed, loads.held):
-        rounded = discretise(exact, homes, n, degree)
+        rounded = discretise(exact, homes, degree)
         kinds = distinct(rounded)
         codes = codes * len(kinds) + np.searchsorted(kinds, rounded)
         values.append(rounded.astype(float))
@@ -83,10 +83,10 @@ def records(loads: Loads, homes: Ints, priority: Floats, degree: int) -> Items:
     return Items(cost, state, homes[first], loads.homes[first], counts, members, starts)
 
 
-def discretise(values: Floats, groups: Ints, n_groups: int, degree: int) -> Ints:
+def discretise(values: Floats, groups: Ints, degree: int) -> Ints:
     """(K,) values and the group of each -> (K,) representatives; sums per group are kept.
 
-    >>> discretise(np.array([8, 7, 6, 5, 3, 3, 2, 1, 1, 1.0]), np.zeros(10, int), 1, 2).tolist()
+    >>> discretise(np.array([8, 7, 6, 5, 3, 3, 2, 1, 1, 1.0]), np.zeros(10, int), 2).tolist()
     [8, 4, 8, 8, 2, 2, 2, 1, 1, 1]
     """
     whole = np.rint(values).astype(np.int64)

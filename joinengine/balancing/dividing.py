@@ -180,9 +180,7 @@ def divide(
     return RoutingTable(placed)
 
 
-def resting(
-    table: RoutingTable, loads: Loads, history: Sequence[Interval], limit: float
-) -> tuple[list[int], list[int]]:
+def resting(loads: Loads, history: Sequence[Interval], limit: float) -> tuple[list[int], list[int]]:
     """Divided keys that are not too heavy any more: those that stay so, and those to be gathered.
 
     A key is gathered once its load is less than half of what divides it, and if it was not hotter

@@ -186,7 +186,7 @@ class Auto(Dividing):
             return keyless.plan(layout, history, max(wanted, layout.instances), life)
         assert isinstance(layout, KeyBased)
         seen = self._seen(layout, history)
-        stay, cold = resting(layout.table, seen.loads, history, seen.counted.limit)
+        stay, cold = resting(seen.loads, history, seen.counted.limit)
         if seen.due:
             tables = self._divided(seen, stay)
         else:

@@ -18,13 +18,11 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
 from joinengine.layouts.biclique import BicliqueRouter
 from joinengine.layouts.choices import ChoiceRouter
-from joinengine.layouts.layout import Router
 from joinengine.layouts.matrix import GridRouter
 from joinengine.layouts.shuffle import ShuffleRouter
 from joinengine.model.keys import Side
@@ -48,24 +46,16 @@ class Moving(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class VersionedRouter(Router):
+class VersionedRouter:
     """Routes for all live versions; `routers` begins with the newest."""
 
     routers: tuple[AnyRouter, ...]
 
     @property
-    @override
     def instances(self) -> int:
         """How many instances any of the versions uses."""
         return max(router.instances for router in self.routers)
 
-    @property
-    @override
-    def listed(self) -> Words:
-        """The keys that the newest version wants counted."""
-        return self.routers[0].listed
-
-    @override
     def route(self, side: Side, words: Words) -> Deliveries:
         """Deliveries of tuples that probe their own word; those of a row may stand apart."""
         newest, *older = (router.route(side, words) for router in self.routers)
@@ -92,11 +82,6 @@ class VersionedRouter(Router):
                 part = _probing(router.route(side, words), flag)
                 parts.append(part if some is None else part._replace(rows=some[part.rows]))
         return united(parts, len(stored), self.instances)
-
-    @override
-    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """The homes under the newest version."""
-        return self.routers[0].homes(side, words, holders)
 
 
 def _probing(deliveries: Deliveries, flag: int) -> Deliveries:

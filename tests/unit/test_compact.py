@@ -35,7 +35,7 @@ def scanned(values, degree):
     degree=st.integers(0, 6),
 )
 def test_equal_values_at_once_are_rounded_as_one_by_one(values, degree):
-    found = discretise(np.array(values, float), np.zeros(len(values), int), 1, degree)
+    found = discretise(np.array(values, float), np.zeros(len(values), int), degree)
     assert sorted(found.tolist()) == scanned(values, degree)
 
 
@@ -49,7 +49,7 @@ def test_equal_values_at_once_are_rounded_as_one_by_one(values, degree):
 def test_representatives_are_next_to_their_values_and_sums_are_kept(values, degree, n_groups, seed):
     exact = np.array(values, float)
     groups = np.random.default_rng(seed).integers(0, n_groups, len(values))
-    found = discretise(exact, groups, n_groups, degree)
+    found = discretise(exact, groups, degree)
     step = 1 << degree
     allowed = {1 << i for i in range(degree)} | set(range(step, 2000, step))
     assert set(found.tolist()) <= allowed
@@ -64,7 +64,7 @@ def test_rounding_takes_memory_for_the_values_that_there_are():
     """Not for all values times all instances: with 190,000 values and 256 of these a gigabyte."""
     values = np.arange(20_000.0)
     tracemalloc.start()
-    discretise(values, np.arange(20_000) % 256, 256, 4)
+    discretise(values, np.arange(20_000) % 256, 4)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 500 * len(values)
@@ -76,7 +76,7 @@ def errors(degree, *, one_deviation):
     loads = np.maximum(np.round(2e6 / 84 * np.arange(1, 10_001) ** -0.85), 1)
     homes = rng.integers(0, 15, len(loads))
     groups = np.zeros_like(homes) if one_deviation else homes
-    found = discretise(loads, groups, 15, degree)
+    found = discretise(loads, groups, degree)
     exact, estimated = (np.bincount(homes, x, 15) for x in (loads, found))
     return np.abs(estimated - exact).max() / exact.mean()
 

@@ -131,7 +131,7 @@ def _errors(*, apart: bool) -> Curve:
         exact = np.bincount(homes, whole, setup.instances)
         groups: Ints = homes if apart else np.zeros_like(homes)
         for row, degree in enumerate(DEGREES):
-            rounded = discretise(whole, groups, setup.instances, degree)
+            rounded = discretise(whole, groups, degree)
             off = np.abs(np.bincount(homes, rounded, setup.instances) - exact) / exact
             found[row, column] = 100 * off.max()
     return Curve(found)

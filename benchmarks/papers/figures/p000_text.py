@@ -44,7 +44,7 @@ def toy() -> Finding:
 
 
 def rounding_example() -> Finding:
-    found = discretise(np.array([8, 7, 6, 5, 3, 3, 2, 1, 1, 1.0]), np.zeros(10, int), 1, 2)
+    found = discretise(np.array([8, 7, 6, 5, 3, 3, 2, 1, 1, 1.0]), np.zeros(10, int), 2)
     return Finding(
         "figure 6",
         "R = 4 and values up to 8: representatives 8, 4, 2, 1, total deviation 0",

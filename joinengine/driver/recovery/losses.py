@@ -16,9 +16,6 @@ from joinengine.model.recovery import Recovery
 from joinengine.state.operator_state import STATE, Layouts, OperatorState, Rehome
 from joinengine.wire.reports import OperatorReport
 
-#: Keys that a refusal tells one by one.
-_MOST_KEYS = 8
-
 
 def losses_in(reports: Iterable[OperatorReport]) -> dict[int, str]:
     """The instances whose state tasks could not read, and why."""

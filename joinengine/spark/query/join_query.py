@@ -40,8 +40,8 @@ class JoinQuery:
         runner: BatchRunner,
         watch: Watch,
         *,
-        ends: bool = False,
-        showing: Showing = Showing(),  # noqa: B008 (it is frozen)
+        ends: bool,
+        showing: Showing,
     ) -> None:
         """`ends`: the query ends when it has read the data that was there at its start."""
         self._running = running

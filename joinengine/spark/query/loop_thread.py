@@ -7,7 +7,6 @@ over the streaming DataFrames, if there are any.
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,7 +26,6 @@ from joinengine.spark.query.heartbeat import Heartbeat
 from joinengine.spark.sources.handing_over import Frames
 from joinengine.state.manifest import Handed
 
-_log = logging.getLogger("joinengine")
 #: How often a batch that is to be cut short is cancelled again: it may start one more job.
 _CANCEL_S = 0.1
 
@@ -54,8 +52,8 @@ class Running:
         loop_of: Callable[[Callable[[float], bool]], Loop],
         cut_short: Callable[[], None],
         tasks: Callable[[], str],
-        frames: Frames | None = None,
-        heartbeat: Heartbeat | None = None,
+        frames: Frames | None,
+        heartbeat: Heartbeat,
     ) -> None:
         """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs.
 
@@ -112,8 +110,7 @@ class Running:
             if self._frames is not None:
                 with suppress(Py4JError, AttributeError):  # there is no JVM any more
                     self._frames.stop()
-            if self._heartbeat is not None:
-                self._heartbeat.stop()
+            self._heartbeat.stop()
             self._ended.set()
 
     def _is_cut_short(self, error: BaseException) -> bool:
