@@ -33,6 +33,24 @@ class Executor:
         del self.waiting[:most]
 
 
+class Placed:
+    """Jobs that know at which executor each task of an operator ran last, by `ran` and `tasks`."""
+
+    def _ran_at(self, operator, instances):
+        n = self.tasks.get(operator.index, 1)
+        return [self.ran.get((operator.index, one % n)) for one in range(instances)]
+
+    def gone(self, operator, instances):
+        there = {one.number for one in self.alive}
+        at = self._ran_at(operator, instances)
+        return [one for one, where in enumerate(at) if where is not None and where not in there]
+
+    def is_apart(self, operator, instances, domains):
+        at = self._ran_at(operator, instances)
+        pairs = {(where, one % domains) for one, where in enumerate(at)}
+        return None not in at and len(pairs) == len(set(at))
+
+
 @dataclass
 class ExecutorWorld:
     """The world of the cluster, with a disk of its own."""
@@ -62,7 +80,7 @@ class ClusterWorld(MemoryWorld):
 
 
 @dataclass
-class ClusterJobs(InlineJobs):
+class ClusterJobs(Placed, InlineJobs):
     """Task t runs at executor t modulo their number; `misplace`: how often elsewhere, of a hundred.
 
     `frames`: what batches brought, which are read again when they are repeated.
@@ -107,20 +125,6 @@ class ClusterJobs(InlineJobs):
             frame = self.frames[plan.batch]
         self.frames[plan.batch] = frame
         return super().route(frame, plan, start, end)
-
-    def _ran_at(self, operator, instances):
-        n = self.tasks.get(operator.index, 1)
-        return [self.ran.get((operator.index, one % n)) for one in range(instances)]
-
-    def gone(self, operator, instances):
-        there = {one.number for one in self.alive}
-        at = self._ran_at(operator, instances)
-        return [one for one, where in enumerate(at) if where is not None and where not in there]
-
-    def is_apart(self, operator, instances, domains):
-        at = self._ran_at(operator, instances)
-        pairs = {(where, one % domains) for one, where in enumerate(at)}
-        return None not in at and len(pairs) == len(set(at))
 
     def place(self, task):
         """The place of the executor that is given a task."""

@@ -29,7 +29,7 @@ from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs
 from tests.simulator.log_bugs import LOG_BUGS
 from tests.simulator.loop_bugs import LOOP_BUGS
-from tests.simulator.targets import TOKEN_BUGS
+from tests.simulator.targets import TOKEN_BUGS, delivery_first
 
 
 def _no_boundary():
@@ -106,17 +106,6 @@ def _moves_forgotten():
         return real(query, replace(found, operators=states), choices, lazy=lazy)
 
     return patch.object(step, "resume", resume)
-
-
-def _results_first():
-    """Results are visible before the manifest that names them is committed."""
-    real = batch.BatchRunner._commit
-
-    def commit(self, draft):
-        self.delivery.sink.deliver(draft.outcome.batch, draft.outcome.results, self.generation)
-        return real(self, draft)
-
-    return patch.object(batch.BatchRunner, "_commit", commit)
 
 
 @contextmanager
@@ -289,7 +278,7 @@ BUGS = LOOP_BUGS | {
     "removal by exclusion": _removal_by_exclusion,
     "exclusions forgotten": _exclusions_forgotten,
     "moves forgotten": _moves_forgotten,
-    "results before the manifest": _results_first,
+    "results before the manifest": delivery_first,
     "one name for all attempts": _one_name_for_all_attempts,
     "expired too early": _expired_too_early,
     "one generation": _one_generation,

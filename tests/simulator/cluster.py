@@ -14,6 +14,7 @@ from joinengine.wire.codec import decode, encode
 from joinengine.wire.reports import OperatorReport
 from joinengine.world.behind import Behind
 from joinengine.world.memory import MemoryStorage
+from tests.executors import Placed
 from tests.simulator.disk import LostTask, TaskWorld
 from tests.simulator.jobs import SimulatedJobs
 
@@ -73,7 +74,7 @@ class ExecutorWorld(TaskWorld):
 
 
 @dataclass
-class ClusterJobs(SimulatedJobs):
+class ClusterJobs(Placed, SimulatedJobs):
     """Task t runs at executor t modulo `executors`."""
 
     executors: int = 3
@@ -107,24 +108,6 @@ class ClusterJobs(SimulatedJobs):
     def route(self, frame, plan, start, end):
         self._perhaps_lose()
         return super().route(frame, plan, start, end)
-
-    def _ran_at(self, operator, instances):
-        n = self.tasks.get(operator.index, 1)
-        return [self.ran.get((operator.index, one % n)) for one in range(instances)]
-
-    def gone(self, operator, instances):
-        there = {one.number for one in self.alive}
-        at = self._ran_at(operator, instances)
-        return [one for one, where in enumerate(at) if where is not None and where not in there]
-
-    def is_apart(self, operator, instances, domains):
-        at = self._ran_at(operator, instances)
-        return None not in at and len({*zip(at, self._domains(domains, at), strict=True)}) == len(
-            set(at)
-        )
-
-    def _domains(self, domains, at):
-        return [one % domains for one in range(len(at))]
 
     def run(self, operator, tasks):
         self._perhaps_lose()

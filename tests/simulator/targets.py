@@ -102,7 +102,7 @@ def _no_look():
     return patch.object(SimulatedTarget, "_token", lambda self: NOTHING)
 
 
-def _delivery_first():
+def delivery_first():
     """A batch is delivered before its manifest is committed."""
     real = batch.BatchRunner._commit
 
@@ -127,6 +127,6 @@ def _ids_per_generation():
 TOKEN_BUGS = {
     "token outside the transaction": _token_outside,
     "no look before a delivery": _no_look,
-    "delivery before the manifest": _delivery_first,
+    "delivery before the manifest": delivery_first,
     "producer ids per generation": _ids_per_generation,
 }
