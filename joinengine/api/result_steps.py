@@ -70,8 +70,8 @@ class ResultSteps:
     def where(self, predicate: str) -> Finish:
         """The steps, and a filter."""
         check_text(predicate, "where", "'a > 3'")
-        sides, exact = (self._there, pa.schema([])), session.case_sensitive()
-        return self._with(compile_predicate(predicate, sides, "where", session.zone(), exact=exact))
+        rows, exact = (self._there,), session.case_sensitive()
+        return self._with(compile_predicate(predicate, rows, "where", session.zone(), exact=exact))
 
     def with_column(self, name: str, expression: str) -> Finish:
         """The steps, and a column, which replaces the one of its name."""

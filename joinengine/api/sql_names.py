@@ -177,11 +177,13 @@ class Reader:
             leaf = self._derived(named_query, alias, before)
             leaf.columns = self._renamed(node, leaf.columns)
             return leaf
-        streams = [stream for stream in self.inputs.names if stream.lower() == name.lower()]
+        names = self.inputs.names
+        alike = [stream for stream in names if stream.lower() == name.lower()]
+        streams = [name] if name in alike else alike
         if len(streams) != 1:
             raise self.text.refusal(
                 node,
-                f"stream {name!r} is unknown; the streams are {', '.join(self.inputs.names)}",
+                f"stream {name!r} is unknown; the streams are {', '.join(names)}",
             )
         columns = self.inputs.columns[streams[0]]
         return self._leaf(node, alias, streams[0], {column: column for column in columns}, [])
@@ -239,12 +241,9 @@ class Reader:
 
     def filter_text(self, node: Any, leaf: Leaf) -> str:
         """A condition on one Leaf, over the columns of its stream."""
-        schemas = self.inputs.schema(leaf.stream), pa.schema([])
-        return self.checked(node, lambda key: key[1], schemas)
+        return self.checked(node, lambda key: key[1], (self.inputs.schema(leaf.stream),))
 
-    def checked(
-        self, node: Any, name: Callable[[Key], str], schemas: tuple[pa.Schema, pa.Schema]
-    ) -> str:
+    def checked(self, node: Any, name: Callable[[Key], str], schemas: Sequence[pa.Schema]) -> str:
         """A condition as text, in parentheses if OR joins it. Refuses what predicates refuse."""
         text, exact = self.spelled(node, name), session.case_sensitive()
         with self.text.at(node):

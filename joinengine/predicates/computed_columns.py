@@ -21,7 +21,7 @@ def compile_column(
     expression or type that is not served.
     """
     what = f"withColumn: {name}"
-    reading = Translation(text, (schema, pa.schema([])), what, zone, exact=exact)
+    reading = Translation(text, (schema,), what, zone, exact=exact)
     sql, kind_found = reading.select(parsed(text, what))
     if sql == "SELECT c0":
         kind = schema.field(reading.columns[0][1]).type

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from itertools import product
 from typing import Any
 
 import duckdb
@@ -47,6 +48,7 @@ from joinengine.predicates.syntax import (
     is_number,
     is_text,
     may_be_text,
+    must_be_text,
     nodes_of,
     of_expression,
     selecting,
@@ -123,17 +125,12 @@ _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 
 
 def compile_predicate(
-    text: str,
-    schemas: tuple[pa.Schema, pa.Schema],
-    what: str,
-    zone: str = "UTC",
-    *,
-    exact: bool = False,
+    text: str, schemas: Sequence[pa.Schema], what: str, zone: str = "UTC", *, exact: bool = False
 ) -> Predicate:
     """The predicate `text` over columns of two sides; a name of both needs `left.` or `right.`.
 
-    `zone`: the time zone in which instants have dates and hours. `exact`: names of columns have
-    their case.
+    `schemas`: of both sides, or one, of rows that have no sides. `zone`: the time zone in which
+    instants have dates and hours. `exact`: names of columns have their case.
 
     Raises InvalidRequest, which names the argument `what`, if the text is no predicate, if a column
     is missing or on both sides, and for every expression that is not served.
@@ -179,7 +176,7 @@ class Translation:
     """A text being read: `columns` collects the columns that it names, as c0, c1, .."""
 
     text: str
-    schemas: tuple[pa.Schema, pa.Schema]
+    schemas: Sequence[pa.Schema]
     what: str
     zone: str
     columns: list[tuple[Side, str]] = field(default_factory=list)
@@ -241,15 +238,16 @@ class Translation:
         if not any(may_be_text(part, types) for part in operands):
             return  # to ask for a type takes longer than all else
         kinds = [
-            "VARCHAR" if is_text(part) else self._type_of(sql_of(selecting(tree, part)))
+            "VARCHAR" if must_be_text(part, types) else self._type_of(sql_of(selecting(tree, part)))
             for part in operands
         ]
         others = [kind for part, kind in zip(operands, kinds, strict=True) if "literal" not in part]
         numbers = [kind for kind in kinds if _kind(kind) in ("INTEGER", "DECIMAL")]
         if numbers and "VARCHAR" in others:
             raise self._refusal(f"{numbers[0]} beside a text of any value (cast it to string)")
-        for text in (str(part["literal"]["text"]) for part in operands if is_text(part)):
-            for kind in (kind for kind in others if kind in numbers and not is_number(text, kind)):
+        texts = [str(part["literal"]["text"]) for part in operands if is_text(part)]
+        for text, kind in product(texts, (kind for kind in others if kind in numbers)):
+            if not is_number(text, kind):
                 raise self._refusal(f"a value of type {kind} beside the text {text!r}")
 
     def _settle_function(self, node: dict[str, Any], tree: Any) -> None:

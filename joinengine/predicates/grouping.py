@@ -97,7 +97,7 @@ def compile_aggregate(
     if not arguments:
         return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
     tree["statements"][0]["node"]["select_list"] = arguments
-    reading = Translation(text, (schema, pa.schema([])), what, zone, columns, exact)
+    reading = Translation(text, (schema,), what, zone, columns, exact)
     select, kind = reading.select(tree)
     sql = select.removeprefix("SELECT ")
     if function is AggregateFunction.COUNT:

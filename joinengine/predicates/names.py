@@ -2,7 +2,7 @@
 
 A dot stands between a side and a column (`left.a`), and between a column and a field of it
 (`geo.lat`, `left.geo.lat`); a side goes before a column of the same name. A name that holds a dot
-itself is written in backticks or double quotes.
+itself is written in backticks or double quotes. Rows of a stream, and results, have no sides.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ class Reference(NamedTuple):
 
 
 def resolve(
-    names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str, *, exact: bool
+    names: Sequence[str], schemas: Sequence[pa.Schema], what: str, *, exact: bool
 ) -> Reference:
     """What `names`, the parts of a name between its dots, mean; `exact`: they have their case.
+
+    `schemas`: of both sides, or one alone, of rows that have no sides.
 
     Raises InvalidRequest, which names the argument `what`, if there is no such column, or one on
     both sides.
     """
-    written, sides = ".".join(names), list(PAIR)
-    qualified = len(names) > 1 and names[0].lower() in ("left", "right")
-    if qualified:
+    written, both = ".".join(names), list(PAIR[: len(schemas)])
+    sides, qualified = both, False
+    if len(names) > 1 and names[0].lower() in ("left", "right") and len(both) > 1:
+        qualified = True
         sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
         columns = _columns(names[1], schemas, sides, exact=exact)
         if columns:
             return _inside(*columns[0], names[2:], what, exact=exact)
-    columns = _columns(names[0], schemas, list(PAIR), exact=exact)
+    columns = _columns(names[0], schemas, both, exact=exact)
     if qualified and (not columns or not pa.types.is_struct(columns[0][1].type)):
         columns = []
     if not columns:
@@ -56,8 +59,11 @@ def resolve(
         elif len(names) == 1:
             hint = ""
         else:
-            meant = _columns(names[1], schemas, list(PAIR), exact=exact)
-            ways = " or ".join(f"{side.name.lower()}.{names[1]}" for side, _ in meant)
+            meant = _columns(names[1], schemas, both, exact=exact)
+            ways = " or ".join(
+                names[1] if len(both) == 1 else f"{side.name.lower()}.{names[1]}"
+                for side, _ in meant
+            )
             hint = f". Write {ways or 'a name that contains a dot as `a.b`'}"
         raise InvalidRequest(f"{what}: column {quoted(written)} does not exist; {known}{hint}")
     if len(columns) > 1:
@@ -68,7 +74,7 @@ def resolve(
 
 
 def _columns(
-    name: str, schemas: tuple[pa.Schema, pa.Schema], sides: Sequence[Side], *, exact: bool
+    name: str, schemas: Sequence[pa.Schema], sides: Sequence[Side], *, exact: bool
 ) -> list[tuple[Side, pa.Field]]:
     return [
         (side, field)

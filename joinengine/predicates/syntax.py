@@ -14,11 +14,13 @@ from joinengine.predicates.tokens import MATCH
 
 #: A number as text, and its digits after the point.
 _NUMBER = re.compile(r"[+-]?\d+(?:\.(\d+))?")
+#: Functions whose result is one of their arguments.
+_CHOOSING = {"nullif", "nvl", form("nvl"), "greatest", "least"}
 #: Operators whose results are no texts.
 _OF_NUMBERS = {"+", "-", "*", form("/"), form("%")}
 
 
-def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
+def arguments_of(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The arguments of a call; before DuckDB knew named arguments, they were its children."""
     named = [argument["expression"] for argument in node.get("arguments", ())]
     return named or list(node.get("children", ()))
@@ -27,14 +29,28 @@ def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
 def compared(node: dict[str, Any]) -> list[dict[str, Any]]:
     """What stands side by side in one type; none: it is another expression.
 
-    The operands of a comparison, of BETWEEN, of IN or of coalesce.
+    The operands of a comparison, of BETWEEN, of IN, and of a sum with a text; and see `chosen`.
     """
     if node.get("class") in ("COMPARISON", "BETWEEN"):
         names = ("left", "right", "input", "lower", "upper")
         return [node[name] for name in names if isinstance(node.get(name), dict)]
-    if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE"):
+    if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
         return list(node["children"])
-    return []
+    if node.get("function_name") in ("+", "-") and any(map(is_text, arguments_of(node))):
+        return arguments_of(node)
+    return chosen(node)
+
+
+def chosen(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The values of which an expression has one; none: it is another expression."""
+    if node.get("class") == "CASE":
+        return [*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]]
+    if node.get("type") == "OPERATOR_COALESCE":
+        return list(node["children"])
+    name = node.get("function_name")
+    if name == "if":
+        return arguments_of(node)[1:]
+    return arguments_of(node) if name in _CHOOSING else []
 
 
 def is_text(operand: Mapping[str, Any]) -> bool:
@@ -59,7 +75,17 @@ def may_be_text(operand: Mapping[str, Any], types: Sequence[pa.DataType]) -> boo
         return is_text(operand)
     if operand.get("class") == "COLUMN_REF" and len(operand["column_names"]) == 1:
         return str(types[int(operand["column_names"][0][1:])]).endswith("string")
+    if values := chosen(operand):
+        return any(may_be_text(value, types) for value in values)
     return operand.get("function_name") not in _OF_NUMBERS
+
+
+def must_be_text(operand: Mapping[str, Any], types: Sequence[pa.DataType]) -> bool:
+    """Whether the form of an operand says that it is text."""
+    if values := chosen(operand):
+        return all(must_be_text(value, types) for value in values)
+    is_plain = operand.get("class") == "CONSTANT" or len(operand.get("column_names", ())) == 1
+    return is_plain and may_be_text(operand, types)
 
 
 def sql_of(tree: Any) -> str:

@@ -310,6 +310,15 @@ def test_a_stream_is_not_read_first_and_as_left_rows():
     assert alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=[entry])) == []
 
 
+@pytest.mark.parametrize("tolerance", [None, "1 s"])
+def test_explain_names_the_deletions_of_a_table_at_a_time(tolerance):
+    given = {"key": "rk", "order_by": "rt", "at": "event", "deleted": "rv % 5 = 0"}
+    on = asof("lt", "rt", by=equi("lk", "rk"), delay="1 s", tolerance=tolerance)
+    sides = stream("left", LEFT), latest(stream("right", RIGHT), **given)
+    text = StreamJoin(*sides, on=on, instances=2).explain()
+    assert "and all rows after it" in text and "; deleted where rv % 5 = 0\n" in text
+
+
 @pytest.mark.parametrize("name", ["pkg", "shuffle", "dynamic", "bi", "ftlb", "d-choices"])
 def test_layouts_that_keep_right_tuples_apart_are_refused_by_name(name):
     with pytest.raises(InvalidRequest, match=f"layout {name} may keep right rows"):

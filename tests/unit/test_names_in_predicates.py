@@ -12,6 +12,7 @@ from joinengine.model.errors import JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.predicates.computed_columns import compile_column, computed
 from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.grouping import compile_aggregate
 from joinengine.predicates.theta import passes
 
 GEO = pa.struct([("Lat", pa.float64()), ("in", pa.struct([("x y", pa.int64())]))])
@@ -76,6 +77,21 @@ REFUSED = {
 def test_what_means_nothing(text):
     with pytest.raises(InvalidRequest, match=REFUSED[text]):
         compile_predicate(text, (LEFT, RIGHT), "where")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_that_have_no_sides(side):
+    """Of results, `left.k` could be a column of the right side that is called so now."""
+    schema = pa.schema([("k", pa.int64()), (side, pa.struct([("k", pa.int64())])), ("n", GEO)])
+    assert compile_predicate(f"{side}.k > 1", (schema,), "where").columns == ((Side.LEFT, side),)
+    rows = schema.remove(1)
+    for refused in (
+        lambda: compile_predicate(f"{side}.k > 1", (rows,), "where"),
+        lambda: compile_column("z", f"{side}.k + 1", rows),
+        lambda: compile_aggregate("z", f"sum({side}.k)", rows, []),
+    ):
+        with pytest.raises(InvalidRequest, match=f"{side}.k' does not exist; .* n. Write k$"):
+            refused()
 
 
 def test_names_have_their_case_if_asked():

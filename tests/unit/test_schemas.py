@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.sources.feeds import FolderFeed
@@ -22,7 +23,7 @@ from joinengine.sources.schemas import (
     plain,
     wider,
 )
-from joinengine.spark.sources.types import folder_columns
+from joinengine.spark.sources.types import folder_columns, said_columns
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
 
@@ -261,3 +262,20 @@ def test_values_of_folder_names_are_read(folder):
 def test_instants_in_folder_names_are_of_the_session_s_zone():
     found = partition_value("2026-03-01 10:00:00", pa.timestamp("us", "UTC"), "Asia/Tokyo")
     assert found.as_py() == dt.datetime(2026, 3, 1, 1, tzinfo=dt.UTC)
+
+
+def test_what_schema_says_is_not_null_may_be_null():
+    """As in Spark: a file holds what it holds."""
+    inner = StructType([StructField("a", LongType(), nullable=False)])
+    columns = [
+        StructField(name, kind, nullable=False)
+        for name, kind in (
+            ("k", LongType()),
+            ("s", inner),
+            ("l", ArrayType(inner, containsNull=False)),
+        )
+    ]
+    said = said_columns(StructType(columns))
+    rows = [[None], [{"a": None}], [[None, {"a": None}]]]
+    for field, values in zip(said, rows, strict=True):
+        assert cast(pa.array(values), field.type).to_pylist() == values

@@ -109,6 +109,8 @@ def test_a_setting_that_no_layout_has_is_refused():
         simulate("hash", "pkg", "--imbalance", 0.2)
     with pytest.raises(InvalidRequest, match=r"beta: 1\.0 applies to none of hash; "):
         simulate("hash", "--nodes", 1, "--beta", 1)
+    with pytest.raises(InvalidRequest, match="estimate: global applies to none of hash, mnrt; "):
+        simulate("hash", "mnrt", "--estimate", "global")
     simulate("hash", "mnrt", "--imbalance", 0.2, "--keys", 100, "--intervals", 2)
 
 

@@ -271,7 +271,7 @@ def test_planners_tell_as_they_end_and_slow_ones_have_to_be_named(tmp_path):
     assert {"mnrt", "shuffle"} <= set(lines)
     assert not {"mixed-bf", "readj"} & set(lines)
     assert json.loads((tmp_path / "report.json").read_text())["stopped"] == []
-    slow = CliRunner().invoke(cli, [*asked, "mixed-bf"])
+    slow = CliRunner().invoke(cli, [*asked, "mixed-bf", "pkg"])
     assert slow.exit_code == 0, slow.output
     assert (
         "mixed-bf makes one plan for each key of its table, which may take minutes" in slow.stderr

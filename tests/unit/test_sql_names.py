@@ -229,3 +229,9 @@ def test_a_time_without_zone_beside_an_instant_is_compared_as_the_zone_says():
     (join,) = sql(text, {**S, "p": plain}, instances=4).query().operators
     assert join.window is None
     assert "INTERVAL" in join.predicate.text.upper()
+
+
+def test_streams_whose_names_differ_in_case_alone():
+    both = {"f": S["f"], "F": S["w"]}
+    joined = sql("select id, wid from f join F as v on f.k = v.k", both, instances=4)
+    assert [source.place for source in joined._flat()[1]] == ["/facts", "/words"]

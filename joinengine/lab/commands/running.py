@@ -234,7 +234,9 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
     help="Compare the results with DuckDB.",
 )
 @headed(Heading.RESULTS)(
-    "--figure", type=PATH, help="The file for the picture. [default: beside the JSON]"
+    "--figure",
+    type=PATH,
+    help="The file for the picture. [default: beside the JSON, else QUERY.png in this folder]",
 )
 @headed(Heading.STATE)(
     "--state",

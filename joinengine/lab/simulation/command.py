@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -40,6 +41,8 @@ from joinengine.routing.base_functions import BASES
 PATH = click.Path(path_type=Path)
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
+#: Options that candidate layouts alone have.
+OF_CANDIDATES = ("messages", "choices", "sources", "skewed_sources", "estimate", "probe_every")
 
 
 @click.command()
@@ -282,9 +285,13 @@ def _names(planners: tuple[str, ...], own: StreamFile | None, *, alone: bool) ->
 def _check_taken(
     settings: dict[str, Any], named: Sequence[tuple[str, Planned | Hash | None]]
 ) -> None:
-    """Raise InvalidRequest for a setting that none of the layouts has."""
-    for key in SETTINGS:
-        if settings[key] is not None and not any(hasattr(planner, key) for _, planner in named):
+    """Raise InvalidRequest for a setting that is given, and that none of the layouts has."""
+    source_of, planners = click.get_current_context().get_parameter_source, dict(named).values()
+    for key in (*SETTINGS, *OF_CANDIDATES):
+        is_taken = (
+            None in planners if key in OF_CANDIDATES else any(hasattr(p, key) for p in planners)
+        )
+        if source_of(key) is ParameterSource.COMMANDLINE and not is_taken:
             raise InvalidRequest(
                 f"{key.replace('_', '-')}: {settings[key]} applies to none of "
                 f"{', '.join(name for name, _ in named)}; leave it out, or name a layout that has "

@@ -152,14 +152,14 @@ class AsOfJoin(AsOfSpec, Operator):
         """How long a right tuple is kept, in words."""
         if self.table is not None:
             return "read whole before the first batch, and kept"
+        gone = "" if self.deleted is None else f"; deleted where {self.deleted.text}"
         if self.condition.is_latest:
-            gone = "" if self.deleted is None else f"; deleted where {self.deleted.text}"
             return f"read first as far as it goes; of each key the newest row is kept{gone}"
         (time,), on = self.condition.times[Side.RIGHT], self.condition
         if on.direction is Direction.FORWARD:
             return f"a row is kept until the watermark has passed {time}"
         newest = "of each key the newest row below the watermark is kept, and all rows after it"
         if on.tolerance_us is None:
-            return newest
+            return newest + gone
         far = int(AsOfShelf(self).last_needed(Side.RIGHT, np.array([0]))[0])
-        return f"{newest}, until the watermark has passed {time} + {describe(far)}"
+        return f"{newest}, until the watermark has passed {time} + {describe(far)}{gone}"

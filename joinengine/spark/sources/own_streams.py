@@ -157,8 +157,8 @@ class OwnStream(ABC):
         return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
 
     def _filtered(self, predicate: str, zone: str) -> Self:
-        sides, exact = (self.reading.named, pa.schema([])), session.case_sensitive()
-        step = compile_predicate(predicate, sides, "Stream.where", zone, exact=exact)
+        rows, exact = (self.reading.named,), session.case_sensitive()
+        step = compile_predicate(predicate, rows, "Stream.where", zone, exact=exact)
         reading = replace(self.reading, steps=(*self.reading.steps, step))
         return replace(self, reading=reading)
 

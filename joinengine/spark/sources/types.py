@@ -51,6 +51,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def said_columns(schema: Any) -> pa.Schema | None:
     """The columns that a user gives, as a StructType or DDL text; None: none are given.
 
+    All may be NULL, and all inside them, as in Spark's own file sources.
+
     Raises InvalidRequest for anything else, for no column at all, and for two of one name.
     """
     if schema is None:
@@ -70,7 +72,7 @@ def said_columns(schema: Any) -> pa.Schema | None:
     double = next((name for name in said.names if said.names.count(name) > 1), None)
     if double is not None:
         raise InvalidRequest(f"schema: column {double!r} is given twice; give each column once")
-    return arrow_schema(said)
+    return arrow_schema(said.toNullable())
 
 
 @dataclass(frozen=True, slots=True)
