@@ -22,7 +22,7 @@ from joinengine.sources.transforms import stepped
 from tests.differential.cases import EPOCH, TIME, seeds
 from tests.harness import LocalQuery
 
-FAST, ALL = 50, 1000
+FAST, ALL = 30, 1000
 COMMON = {
     **{"x": pa.float64(), "d": pa.date32(), "s": pa.string(), "b": pa.bool_()},
     **{"bin": pa.binary(), "n": pa.timestamp("us"), "ts": TIME},

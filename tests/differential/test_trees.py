@@ -19,7 +19,7 @@ from tests.differential.cases import seeds
 from tests.harness import LocalQuery
 
 TIME = pa.timestamp("us", "UTC")
-FAST, ALL = 60, 1500
+FAST, ALL = 40, 1500
 #: Join types after which each result has a time of the left side.
 TIMED = ("inner", "left", "left_semi", "left_anti")
 #: Those at the bottom: most bring results a batch after their cause.

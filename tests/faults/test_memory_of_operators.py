@@ -11,7 +11,7 @@ import pytest
 #: What a task may hold, in bytes.
 BUDGET = 200 << 20
 #: Tuples of each stream and batch, all of one key, and the bytes of each: more than the budget.
-ROWS, WIDTH = 30_000, 8_000
+ROWS, WIDTH = 18_000, 8_000
 SCRIPT = f"""
 import json, sys, tempfile, threading, time
 import numpy as np

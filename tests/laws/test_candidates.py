@@ -128,11 +128,11 @@ NARROW = {
 @pytest.mark.parametrize("window", NARROW)
 @pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_a_hot_key_under_a_short_window(window, instances, tmp_path):
-    """400 tuples of one key on each side: 160,000 pairs, of which few are near."""
-    window, tuples = NARROW[window], rows_of(400)
+    """200 tuples of one key on each side: 40,000 pairs, of which few are near."""
+    window, tuples = NARROW[window], rows_of(200)
     query = LocalQuery(tmp_path, two_way(window, instances), "hash")
-    query.run_tuples(0, tuples[:200], tuples[:200])
-    query.run_tuples(1, tuples[200:], tuples[200:])
+    query.run_tuples(0, tuples[:100], tuples[:100])
+    query.run_tuples(1, tuples[100:], tuples[100:])
     near = {a + b for a in tuples for b in tuples if is_near(window, a, b)}
     output = query.output()
     assert {row[:6] for row in output} == near
