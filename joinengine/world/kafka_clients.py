@@ -167,7 +167,7 @@ class Cluster:
                 f"{there} has no topic {topic!r}; create it, or correct the name"
                 if topic is not None
                 else f"{there} lacks the topic or the partition of a message ({text}); create it, "
-                "or correct the columns topic and partition"
+                "or correct the option topic, or the columns topic and partition"
             )
         if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
             return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
