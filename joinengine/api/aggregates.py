@@ -266,17 +266,24 @@ def _check_source(source: Any) -> None:
 
 
 def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
-    """The columns that name a group. Refuses those without a hash, by which they are routed."""
+    """The columns that name a group.
+
+    Refuses those without a hash, by which they are routed, and lengths of time, which do not come
+    back from SQL in their type.
+    """
     names = check_names(by, "by", "by='k'")
     fields = [require_column(schema, name, "by", exact=exact) for name in names]
     for field in fields:
         try:
             hash_columns([pa.array([], field.type)])
+            serves = not pa.types.is_duration(field.type)
         except InvalidRequest:
+            serves = False
+        if not serves:
             raise InvalidRequest(
                 f"by: {field.name} is {field.type}, which cannot name a group. Group by one of its "
                 f"fields, or convert it to text with Spark"
-            ) from None
+            )
     return fields
 
 

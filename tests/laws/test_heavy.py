@@ -91,3 +91,23 @@ def test_a_hundred_million_pairs_of_one_key_in_little_memory(layout, tmp_path):
     assert record.work.candidates >= 10**8
     assert sum(record.work.made) == zeros[0] * zeros[1] > 0
     assert most < 6 * 64 * MB
+
+
+def test_a_task_that_may_hold_a_byte_asks_of_pair_after_pair(tmp_path):
+    schemas = [s.append(pa.field(f"{s.names[0]}_text", pa.string())) for s in (LEFT, RIGHT)]
+    plan = two_way(None, 1, schemas=schemas, where="lk_text < rk_text")
+    query = LocalQuery(tmp_path, plan, "hash", settings=Settings(memory_per_task=1))
+    tuples = [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([0, 0]),
+                pa.array([1, 2]),
+                pa.nulls(2, LEFT.field("lt").type),
+                pa.array(texts),
+            ],
+            schema=schema,
+        )
+        for schema, texts in zip(schemas, (["a", "c"], ["b", "d"]), strict=True)
+    ]
+    query.run(0, [list(enumerate(tuples))])
+    assert query.output().total() == 3

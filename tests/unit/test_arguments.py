@@ -163,6 +163,10 @@ AGGREGATES = {
     "by: None is not a column name": {"by": None},
     "by: column 'x' does not exist": {"by": "x"},
     "by: s is struct.*, which cannot name a group": {"by": "s", "source": SIDES[1]},
+    "by: d is duration.*, which cannot name a group": {
+        "by": "d",
+        "source": stream(LEFT.append(pa.field("d", pa.duration("us")))),
+    },
     "ambiguous column names: the result has m twice": {
         "aggregates": {"m": "count(*)", "M": "sum(g)"}
     },

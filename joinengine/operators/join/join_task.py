@@ -101,7 +101,7 @@ class _Worker:
             self._watchers = Watchers(desk, spec, task, merge_rows)
         self._arrivals = Arrivals(spec, task, desk, self._watchers)
         marker = None if self._watchers is None else self._watchers.marker
-        matcher = Matcher(spec, desk.results, marker, self._timed, task.memory_bytes // 8)
+        matcher = Matcher(spec, desk.results, marker, self._timed, max(task.memory_bytes // 8, 1))
         self._prober = Prober(spec, task, matcher, self._timed)
         table = spec.table
         self._sides = PAIR if table is None else (table, table.other)
