@@ -23,7 +23,7 @@ from tests.differential.cases import PREDICATES, make, seeds
 from tests.harness import LocalQuery
 from tests.reference.nested_loop import nested_loop
 
-FAST, ALL = 60, 1500
+FAST, ALL = 90, 1500
 
 
 def oracle(case):
@@ -118,7 +118,7 @@ def test_the_cases_find_something():
     """If all random joins were empty, they would prove nothing."""
     cases = [make(seed) for seed in range(FAST)]
     sizes = [oracle(case).total() for case in cases]
-    assert sum(size > 0 for size in sizes) > FAST * 0.5
+    assert sum(size > 0 for size in sizes) > FAST * 0.6
     assert {case.how for case, size in zip(cases, sizes, strict=True) if size} >= {
         *("inner", "left", "right", "full", "left_semi", "left_anti")
     }

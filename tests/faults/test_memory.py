@@ -46,40 +46,20 @@ print(json.dumps([rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 102
 #: What a task may hold, in bytes.
 BUDGET = 300 << 20
 WIDE = f"""
-import json, sys, tempfile, threading, time
+import json, sys, tempfile
 import numpy as np
 import pyarrow as pa
-from joinengine.driver.batch import BatchRunner
-from joinengine.driver.settings import Settings
 from joinengine.model.windows import sliding
-from joinengine.results.delivery import Delivery
-from joinengine.results.sinks import DiscardSink
 from tests import harness
+from tests.faults.budgeted import Budgeted, Watch
 
 TIME = pa.timestamp("us", "UTC")
 for side, key in (("LEFT", "lk"), ("RIGHT", "rk")):
     names = [(key, pa.int64()), (key[0] + "v", pa.string()), (key[0] + "t", TIME)]
     setattr(harness, side, pa.schema(names))
 
-class Quiet(harness.LocalQuery):
-    def restart(self):
-        settings = Settings(memory_per_task={BUDGET})
-        told = self.checkpoint, "q", Delivery(self.checkpoint, DiscardSink()), settings
-        self.runner = BatchRunner(self.jobs, self.query, [self.choice], *told)
-        self.runner.observe(self.records.append)
-
-    def check_state(self):
-        pass
-
-def memory():
-    "Bytes of this process that are in no file."
-    with open("/proc/self/status") as status:
-        return [int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon")][0]
-
-def watch():
-    while True:
-        peak[0] = max(peak[0], memory())
-        time.sleep(0.005)
+class Query(Budgeted):
+    budget = {BUDGET}
 
 def tuples(schema, n, width, keys, first=0):
     texts = [f"{{i:08}}" * (width // 8) for i in range(n)]
@@ -87,8 +67,7 @@ def tuples(schema, n, width, keys, first=0):
     arrays = [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-peak, over = [0], 0
-threading.Thread(target=watch, daemon=True).start()
+watch, over = Watch(), 0
 n, width, keys, batches = map(int, sys.argv[1:5])
 join = harness.two_way(None, 4)
 apart = sys.argv[5:6] == ["apart"]
@@ -96,13 +75,11 @@ if apart:  # no row meets another one, and all close together
     day = sliding("lt", "rt", "1 day", sys.argv[6], delay="2 days")
     join = harness.two_way(day, 1, how="full")
 with tempfile.TemporaryDirectory() as folder:
-    query = Quiet(folder, join, "hash")
+    query = Query(folder, join, "hash")
     for batch in range(batches):
         right = tuples(harness.RIGHT, n, width, keys, keys if apart else 0)
         frame = [[(0, tuples(harness.LEFT, n, width, keys)), (1, right)]]
-        before = peak[0] = memory()
-        query.run(batch, frame)
-        over = max(over, peak[0] - before)
+        over = max(over, watch.risen(lambda: query.run(batch, frame)))
 rows = sum(record.joins[0].output_rows for record in query.records)
 print(json.dumps([rows, over]))
 """

@@ -11,19 +11,16 @@ import pytest
 #: What a task may hold, in bytes.
 BUDGET = 200 << 20
 #: Tuples of each stream and batch, all of one key, and the bytes of each: more than the budget.
-ROWS, WIDTH = 18_000, 8_000
+ROWS, WIDTH = 30_000, 8_000
 SCRIPT = f"""
-import json, sys, tempfile, threading, time
+import json, sys, tempfile
 import numpy as np
 import pyarrow as pa
 from joinengine import StreamAggregate, StreamJoin, asof, equi, last, within
-from joinengine.driver.batch import BatchRunner
-from joinengine.driver.settings import Settings
-from joinengine.results.delivery import Delivery
-from joinengine.results.sinks import DiscardSink
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
-from tests.harness import TIME, LocalQuery
+from tests.faults.budgeted import Budgeted, Watch
+from tests.harness import TIME
 
 def schema(name):
     return pa.schema([(name + "k", pa.int64()), (name + "v", pa.string()), (name + "t", TIME)])
@@ -31,25 +28,8 @@ def schema(name):
 def stream(name):
     return Stream(None, {{"kind": "recorded", "path": name}}, Reading(schema(name)))
 
-class Quiet(LocalQuery):
-    def restart(self):
-        settings = Settings(memory_per_task={BUDGET})
-        told = self.checkpoint, "q", Delivery(self.checkpoint, DiscardSink()), settings
-        self.runner = BatchRunner(self.jobs, self.query, self.choices, *told)
-        self.runner.observe(self.records.append)
-
-    def check_state(self):
-        pass
-
-def memory():
-    "Bytes of this process that are in no file."
-    with open("/proc/self/status") as status:
-        return [int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon")][0]
-
-def watch():
-    while True:
-        peak[0] = max(peak[0], memory())
-        time.sleep(0.005)
+class Query(Budgeted):
+    budget = {BUDGET}
 
 def tuples(name, batch):
     texts = [f"{{i:08}}" * ({WIDTH} // 8) for i in range({ROWS})]
@@ -77,15 +57,12 @@ else:
         stream("a"), by="ak", aggregates=longest, window=last("at", 3, delay="0 us"), **many
     )
 planned = plan._planned()
-peak, over = [0], 0
-threading.Thread(target=watch, daemon=True).start()
+watch, over = Watch(), 0
 with tempfile.TemporaryDirectory() as folder:
-    query = Quiet(folder, planned.query, "hash", choices=planned.choices)
+    query = Query(folder, planned.query, "hash", choices=planned.choices)
     for batch in range(2):
         frame = [[(number, tuples(name, batch)) for number, name in enumerate(names)]]
-        before = peak[0] = memory()
-        query.run(batch, frame)
-        over = max(over, peak[0] - before)
+        over = max(over, watch.risen(lambda: query.run(batch, frame)))
 rows = sum(record.joins[0].output_rows for record in query.records)
 print(json.dumps([rows, over]))
 """
