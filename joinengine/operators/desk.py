@@ -16,7 +16,7 @@ import numpy as np
 
 from joinengine.balancing.costs import Amounts, shared_out
 from joinengine.balancing.counting import Asked, Done, count_keys
-from joinengine.exchange.blocks import BlockReader
+from joinengine.exchange.blocks import BlockReader, Tuples
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.task_results import ResultColumns, Results, Target
 from joinengine.kernels.hashing import Words, multiset_checksum, net_checksum
@@ -148,6 +148,18 @@ class Desk:
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
         """The reader of `blocks`: it gives the tuples that arrived at an instance."""
         return BlockReader(self._exchange, blocks)
+
+    def pieces(
+        self, reader: BlockReader, instance: int, most_bytes: int
+    ) -> Iterator[tuple[Tuples, bool]]:
+        """As `BlockReader.pieces`; its time counts as the exchange's."""
+        pieces = reader.pieces(instance, most_bytes)
+        while True:
+            with self.timed("exchange"):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
     def keeper(
         self,

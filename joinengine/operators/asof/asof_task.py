@@ -120,13 +120,8 @@ class _Worker:
         self, instance: int, side: Side, report: InstanceReport
     ) -> Iterator[tuple[_Waiting, bool]]:
         """The tuples that came to one side, in pieces; left ones that match nothing are shown."""
-        pieces = self._readers[side].pieces(instance, self._piece_bytes)
-        while True:
-            with self._desk.timed("exchange"):
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            (words, _, columns), last = piece
+        pieces = self._desk.pieces(self._readers[side], instance, self._piece_bytes)
+        for (words, _, columns), last in pieces:
             report.received[side] += len(words)
             tuples = _Waiting(words, columns)
             if side is Side.LEFT and self._spec.how is JoinType.LEFT:

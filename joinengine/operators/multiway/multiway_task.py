@@ -98,13 +98,8 @@ class _Worker:
         self, instance: int, side: Side, report: InstanceReport
     ) -> Iterator[tuple[blocks.Tuples, bool]]:
         """The tuples that came to one side, in the order of their words, some at a time."""
-        pieces = self._readers[side].pieces(instance, self._most_bytes)
-        while True:
-            with self._desk.timed("exchange"):
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            arrived, last = piece
+        pieces = self._desk.pieces(self._readers[side], instance, self._most_bytes)
+        for arrived, last in pieces:
             report.received[side.routed] += len(arrived.words)
             report.stored[side.routed] += len(arrived.words)
             yield arrived, last
