@@ -182,3 +182,16 @@ def test_what_is_pulled_is_counted_as_moved():
         assert [one.run.instance for one in pulled] == [1]
         assert pulled[0].words.tolist() == [n * STEP for n in range(3, 7)]
         assert changes.moved_rows == 4
+
+
+def test_what_is_pulled_is_copied_in_parts_that_fit():
+    """In batch 2 a part has a byte, and so a row."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Kept(folder)
+        kept.batch = 1
+        kept.begin(0)
+        kept.seal(range(10))
+        kept.end()
+        kept.begin(0)
+        pulled = kept.keeper.pull_all([(1, kept.runs.values(), [(0, 4 * STEP)])])
+        assert [one.words.tolist() for one in pulled] == [[n * STEP] for n in range(4)]
