@@ -14,8 +14,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -32,6 +33,7 @@ settings.load_profile("ours")
 #: Files of tests/stream whose tests start programs of their own instead.
 OF_THEIR_OWN = (
     *("test_comparisons.py", "test_examples.py", "test_notebook.py", "test_own_sessions.py"),
+    *("test_page_views.py", "test_page_words.py"),
     *("test_live_page.py", "test_object_store.py", "test_page.py", "test_programs.py"),
     *("test_archive.py", "test_kafka_pipeline.py", "test_reach.py"),
     *("test_starter.py", "test_spark_page.py", "test_watched.py", "test_wheel.py"),
@@ -43,7 +45,7 @@ SHARING = (
     *("test_scaling.py", "test_prometheus.py", "test_sql_queries.py"),
 )
 #: The first file, by name, of those that go to the second session: either takes about as long.
-SECOND = "test_lakes.py"
+SECOND = "test_outputs.py"
 #: Why tests of topics are skipped.
 NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"
 #: How the reason begins why tests that read tables with Spark are skipped.
@@ -75,10 +77,13 @@ if "TMPDIR" not in os.environ and serves_as_tmp(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
 
-#: Seconds of each share of tests that takes long, as `make durations` has found them.
+#: What `make durations` has found, in seconds: of each share of tests, and of each row of a test
+#: with many; what takes long.
 DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
-#: Shares that take less are not worth a line.
-LONG_S = 2.0
+#: Shares and rows that take less are not worth a line.
+LONG_S, LONG_ROW_S = 2.0, 0.3
+#: How long `make test` tries the rows of one test, of which it tries at least one.
+ROWS_S = 8.0
 
 
 def share_of(nodeid):
@@ -93,6 +98,11 @@ def share_of(nodeid):
     if file.endswith(OF_THEIR_OWN):
         return file
     return "one session" if Path(file).name < SECOND else "another session"
+
+
+def test_of(nodeid):
+    """The test whose row this is."""
+    return nodeid.partition("[")[0]
 
 
 def is_parallel(config):
@@ -111,10 +121,25 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(config, items):
-    """Among several processes the longest shares come first: no process ends with one."""
+    """Of the rows of a test that take long, some are tried each time, the others if all are.
+
+    Which ones is a hash's choice, the same each time and another for each test: together the laws
+    try every layout. Among several processes the longest shares come first: no process ends with
+    one.
+    """
+    rows = defaultdict(list)
+    for item in items:
+        if test_of(item.nodeid) in DURATIONS["rows"] and not item.get_closest_marker("slow"):
+            rows[test_of(item.nodeid)].append(item)
+    for test, those in rows.items():
+        if those[0].get_closest_marker("each_row") is None:
+            those.sort(key=lambda item: crc32(item.nodeid.encode()))
+            for item in those[max(1, int(ROWS_S / DURATIONS["rows"][test])) :]:
+                item.add_marker(pytest.mark.slow)
     if is_parallel(config):
-        items.sort(key=lambda item: -DURATIONS.get(share_of(item.nodeid), 0.0))
+        items.sort(key=lambda item: -DURATIONS["shares"].get(share_of(item.nodeid), 0.0))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -132,15 +157,24 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def write_durations(terminalreporter):
-    """File how long each share has taken, where that is worth a line."""
-    found = Counter()
+    """File how long shares and rows have taken, where that is worth a line."""
+    shares, tests, rows = Counter(), Counter(), defaultdict(set)
     for reports in terminalreporter.stats.values():
         for one in reports:
             if hasattr(one, "duration") and hasattr(one, "nodeid"):
-                found[share_of(one.nodeid)] += one.duration
-    long = {share: round(seconds, 1) for share, seconds in found.items() if seconds >= LONG_S}
-    text = json.dumps(dict(sorted(long.items(), key=lambda one: -one[1])), indent=1)
+                shares[share_of(one.nodeid)] += one.duration
+                tests[test_of(one.nodeid)] += one.duration
+                rows[test_of(one.nodeid)].add(one.nodeid)
+    means = {test: tests[test] / len(those) for test, those in rows.items() if len(those) > 1}
+    tables = {"shares": longest(shares, LONG_S), "rows": longest(means, LONG_ROW_S)}
+    text = json.dumps(tables, indent=1)
     (Path(__file__).parent / "durations.json").write_text(f"{text}\n")
+
+
+def longest(seconds, least):
+    """Those that take at least so many seconds, the longest first."""
+    those = sorted(seconds.items(), key=lambda one: -one[1])
+    return {name: round(taken, 1) for name, taken in those if taken >= least}
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -81,6 +81,7 @@ def called(tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_an_executor_that_is_killed_takes_its_disk_along_and_nothing_is_lost(called, tmp_path):
     report_path = tmp_path / "report.json"
     code, said = called(

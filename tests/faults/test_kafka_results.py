@@ -126,10 +126,8 @@ def dies_at(name, batch, seen):
     return step
 
 
-SLOW = [pytest.param(*told, marks=pytest.mark.slow) for told in ((1, 3600.0), (2, 0.0))]
-
-
-@pytest.mark.parametrize(("count", "every_s"), [(1, 0.0), (2, 3600.0), *SLOW])
+@pytest.mark.parametrize("every_s", [0.0, 3600.0])
+@pytest.mark.parametrize("count", [1, 2])
 def test_a_driver_is_killed_at_every_step(tmp_path, broker, count, every_s):
     topic = fresh_topic(broker, partitions=2)
     query = start(tmp_path, broker, topic, Writers(count), every_s)
@@ -159,11 +157,8 @@ def kill_at(at, name, dead):
         raise Killed
 
 
-SLEEPS = [(where, 1) for where in STEPS] + [("sent", 2)]
-MORE = [pytest.param(where, 2, marks=pytest.mark.slow) for where in STEPS if where != "sent"]
-
-
-@pytest.mark.parametrize(("where", "count"), [*SLEEPS, *MORE])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("where", STEPS)
 def test_a_driver_sleeps_and_another_takes_over(tmp_path, broker, where, count):
     """The older driver wakes up when the newer one has delivered all of it, or nothing yet."""
     topic, asleep = fresh_topic(broker), []

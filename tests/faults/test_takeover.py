@@ -123,7 +123,7 @@ def check(query):
     ]
 
 
-@pytest.mark.parametrize("batches", [pytest.param(0, marks=pytest.mark.slow), 1, 5])
+@pytest.mark.parametrize("batches", [0, 1, 5])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_asleep_at_a_step_does_no_harm(step, batches, tmp_path, monkeypatch):
     monkeypatch.setattr(manifests, "FULL_EVERY", 3)  # the others are changes

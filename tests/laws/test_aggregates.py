@@ -287,10 +287,7 @@ def expected_running(tuples, rows):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize(
-    "layout",
-    [pytest.param(n, marks=() if n in ("mixed", "lptf") else pytest.mark.slow) for n in WHOLE],
-)
+@pytest.mark.parametrize("layout", WHOLE)
 @relaxed
 @example(
     batches=HOT,

@@ -34,10 +34,7 @@ def forecast(window, records):
     return sum(rows.values()), sum(rows[side] * flows[0, side].copy_bytes for side in PAIR)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if "short" in name else ()) for name in STREAMS],
-)
+@pytest.mark.parametrize("name", STREAMS)
 def test_the_forecast_is_within_a_third_of_what_is_held(name, tmp_path):
     window, layout, step = STREAMS[name]
     query = LocalQuery(tmp_path, two_way(window, 4), layout)

@@ -68,13 +68,7 @@ def test_switches_and_resizes_change_no_result(
 
 
 @pytest.mark.parametrize("first", EACH_ROUTER)
-@pytest.mark.parametrize(
-    "second",
-    [
-        *("mnrt", "dynamic", "shuffle"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("bi", "bi-k", "pkg")),
-    ],
-)
+@pytest.mark.parametrize("second", ["mnrt", "dynamic", "shuffle", "bi", "bi-k", "pkg"])
 def test_state_follows_a_switch(first, second, tmp_path):
     batches = skewed_batches()
     schedule = {2: [Relayout(CHOICES[second])], 4: [Relayout(CHOICES[first], 7)]}

@@ -279,6 +279,7 @@ def stated(tasks):
     return {row[0]: int(row[head.index(f"{tasks} tasks")]) for row in cells if row[0] in ROWS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tasks", [2, *(pytest.param(tasks, marks=pytest.mark.slow) for tasks in (4, 8))]
 )

@@ -28,13 +28,7 @@ SOURCES = [
 #: No row is late, and bounds are far from those of 64 bits.
 NEAR = within("lt", "rt", lower="-200 us", upper="300 us", delay="1 day")
 #: Layouts that serve outer joins under windows.
-#: Steps stand behind an operator and know nothing of its layout: a few are tried every time.
-FEW = ("auto", "pkg", "dynamic")
-EACH = [
-    pytest.param(name, marks=() if name in FEW else pytest.mark.slow)
-    for name in LAYOUTS
-    if name not in ("bi", "bi-k")
-]
+EACH = [name for name in LAYOUTS if name not in ("bi", "bi-k")]
 
 
 def join_of(layout, how="inner", **given):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -55,12 +54,6 @@ from tests.laws.storing import (
     timed_batches,
 )
 
-#: The store knows nothing of layouts: one with splits, one with copies, one of each other shape.
-FEW = ("mnrt", "ftlb", "bi-k", "shuffle")
-FEW_ROUTERS = [
-    pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in LAYOUTS
-]
-
 hows = st.sampled_from(["inner", "full", "left_semi", "left_anti"])
 harms = st.dictionaries(
     st.integers(1, 5),
@@ -70,7 +63,7 @@ harms = st.dictionaries(
 fails = st.dictionaries(st.integers(1, 5), st.sets(st.integers(0, 3), min_size=1), max_size=2)
 
 
-@pytest.mark.parametrize("layout", FEW_ROUTERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @settings(relaxed, max_examples=max(2, EXAMPLES // 4))  # the store knows nothing of layouts
 @given(
     how=hows,
@@ -133,18 +126,9 @@ def test_instances_fail_on_demand_under_every_layout(layout):
     assert plan_words(query.records[2].joins[0].reason, {}, 4).startswith(words)
 
 
-#: Each harm, each kind of aggregate and each layout at least once; the others with the slow tests.
-ADDED_UP = {("hash", None, "gone"), ("mnrt", 2, "altered"), ("pkg", None, "truncated")}
-ADDED_UP |= {("shuffle", 2, "gone")}
-
-
-@pytest.mark.parametrize(
-    ("layout", "best", "how"),
-    [
-        pytest.param(*case, marks=() if case in ADDED_UP else pytest.mark.slow)
-        for case in product(("hash", "mnrt", "pkg", "shuffle"), (None, 2), HARM)
-    ],
-)
+@pytest.mark.parametrize("how", HARM)
+@pytest.mark.parametrize("best", [None, 2])
+@pytest.mark.parametrize("layout", ["hash", "mnrt", "pkg", "shuffle"])
 def test_aggregates_go_on_too(layout, best, how):
     """At each of their stages, with partial results that wait to be merged."""
     plan = StreamAggregate(

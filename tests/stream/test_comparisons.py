@@ -13,6 +13,8 @@ from joinengine.reporting.page import page
 from tests.browser import PHONE, faint_texts, shades, shown
 from tests.unit.stories import report
 
+pytestmark = pytest.mark.slow
+
 VERDICT = ["zipf 1.2: <b>key 225</b> carried 23% of the load; mnrt divided it over 3 instances"]
 #: What the table says of a run: the attribute that holds it, and its field among those of the table
 #: of the command line.

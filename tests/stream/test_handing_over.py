@@ -56,6 +56,7 @@ def test_batches_of_our_own_do_not_wait_for_spark(mixed, folders, tmp_path):
     same(tmp_path / "out", pairs(folders, "id = order_id"))
 
 
+@pytest.mark.slow
 def test_progress_has_what_spark_says_of_a_micro_batch(mixed, tmp_path):
     query = mixed().trigger(availableNow=True).start(str(tmp_path / "out"))
     query.awaitTermination()
@@ -74,6 +75,7 @@ def test_progress_has_what_spark_says_of_a_micro_batch(mixed, tmp_path):
         assert record.trigger_s >= record.seconds["elapsed_s"]
 
 
+@pytest.mark.slow
 def test_a_stop_by_a_listener_and_one_in_the_middle_lose_nothing(mixed, folders, tmp_path):
     out = str(tmp_path / "out")
     first = mixed().start(out)

@@ -106,6 +106,7 @@ def test_what_topics_of_ones_own_do_not_serve(home, broker, own):
         assert "explain reads no topics, as it starts no Spark" in refused.stderr
 
 
+@pytest.mark.slow
 def test_layouts_are_compared_over_topics(joinengine, broker, own, tmp_path):
     at, layouts = ("--servers", broker.servers), ("--layouts", "hash,mnrt")
     joinengine("load", "eq5", *at, *STREAM, "--partitions", 2, "--replace")

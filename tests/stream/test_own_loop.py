@@ -180,6 +180,7 @@ def test_a_start_beats_before_it_recovers(writer, tmp_path, monkeypatch):
     assert seen == [["00000001"]]
 
 
+@pytest.mark.slow
 def test_a_program_that_is_started_twice_ends_nobody(writer, folders, tmp_path):
     """Until it says so; and one that was killed is in nobody's way."""
     code = f"""

@@ -126,6 +126,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_query_sets_for_itself_what_it_can_have_for_itself(folder):
     said = run(QUERIES, folder, PYSPARK_PYTHON=sys.executable)
     nothing = [None, None, None]

@@ -46,12 +46,14 @@ def in_a_folder(tmp_path, monkeypatch, spark):
     files.setWorkingDirectory(before)
 
 
+@pytest.mark.each_row
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, in_a_folder):
     run_page(page)
 
 
 @pytest.mark.slow
+@pytest.mark.each_row
 @pytest.mark.parametrize("page", PAGES)
 def test_the_slow_code_of_a_page_runs_too(page, in_a_folder):
     if not any(block.when == "slow" for block in blocks_of(page)):

@@ -151,6 +151,7 @@ print("at its end", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_page_does_not_keep_a_program_and_says_that_it_has_ended(folder):
     """It is never closed, a tab is open, and the query runs."""
     running = subprocess.Popen(

@@ -49,6 +49,7 @@ def test_q5(spark, options, layout):
     assert len(report["joins"]) == 7
 
 
+@pytest.mark.slow
 def test_q5_with_late_merges(spark, options):
     changed = replace(
         options, layout=choose("pkg"), aggregators=3, merge_every=2, disorder_us=30 * SECOND
@@ -62,6 +63,7 @@ def test_topk(spark, options, layout):
     assert report["output_rows"] % 10 == 0
 
 
+@pytest.mark.slow
 def test_topk_while_the_topics_change(spark, options):
     changed = replace(options, window_us=90 * SECOND, shift_us=200 * SECOND, merge_every=3)
     validated(spark, "topk", replace(changed, layout=choose("shuffle")))

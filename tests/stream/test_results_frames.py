@@ -114,6 +114,7 @@ def test_new_data_are_followed_and_the_query_ends_with_its_reader(spark, joined,
     assert rows(spark, tmp_path) == wanted([*range(0, 20, 2), 20, 22])
 
 
+@pytest.mark.slow
 def test_one_query_reads_a_frame(spark, joined, tmp_path):
     frame = joined.to_df(str(tmp_path / "state"))
     first = written(frame, tmp_path).start()
@@ -126,6 +127,7 @@ def test_one_query_reads_a_frame(spark, joined, tmp_path):
         first.stop()
 
 
+@pytest.mark.slow
 def test_results_that_another_query_has_fetched_are_missed(spark, joined, tmp_path):
     for _ in (1, 2):
         run(joined.to_df(str(tmp_path / "state")), tmp_path)

@@ -130,6 +130,7 @@ def test_a_run_that_goes_on_compares_the_whole_table(joinengine, own, tmp_path):
     assert rows(DeltaTable(tmp_path / "d").to_pyarrow_table()) == expected(tmp_path)
 
 
+@pytest.mark.slow
 def test_changes_by_key_are_compared_as_what_is_left(joinengine, tmp_path):
     keys = ("--sink-option", "mergeKeys=o_orderkey", "--json", tmp_path / "report.json")
     for number, option in enumerate((keys[:2], ())):

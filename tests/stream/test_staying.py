@@ -262,6 +262,7 @@ def below(pid):
     return found
 
 
+@pytest.mark.slow
 def test_fifty_queries_leave_no_process_no_socket_and_no_thread(spark, tmp_path, pool, monkeypatch):
     """Each with tasks of its own, whose slots it gives back."""
     monkeypatch.setattr(pools, "_CONNECT_S", 30.0)  # on a busy machine slots are given back late

@@ -282,6 +282,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.each_row
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_query_has_the_results_of_the_published_sql(cache, name):
     """The SQL of the docs, over plain tables."""

@@ -181,7 +181,9 @@ class StreamFile(KeyStream):
     @cached_property
     def _counted(self) -> Any:
         """A connection with the table `counted`: tuples by interval and key hash, in this order."""
-        db = duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": self._passing.name})
+        # Signals end a statement while this thread runs it, not while it waits for another one.
+        options = {"memory_limit": _MEMORY, "temp_directory": self._passing.name, "threads": 1}
+        db = duckdb.connect(config=options)
         db.execute("create temp table arrived (interval bigint, hash ubigint, n bigint)")
         for part in self._parts():
             db.register("part", part)
