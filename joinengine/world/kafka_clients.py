@@ -22,7 +22,10 @@ PATIENCE_S = 5.0
 #: What stands in the place of a secret.
 MASK = "***"
 #: Names of settings that may be told; every other one that has one of these words may not.
-_SECRET = re.compile(r"passw|secret|token|sasl\.(?!mechanism)|ssl\.key|\.pem|jaas|user\.info|oauth")
+_SECRET = re.compile(
+    r"passw|pwd|secret|token|credential|(api|access|account).?key|sasl\.(?!mechanism)|ssl\.key|\.pem"
+    r"|jaas|user\.info|oauth"
+)
 #: What an error of TLS has, in any case; each address of such a listener begins with ssl://.
 _OF_TLS = re.compile(r"ssl(?!://)", re.IGNORECASE)
 #: Where clients log; what they say is told by the errors, too.
@@ -112,10 +115,13 @@ class Cluster:
         It says nothing on its own: whoever calls the client is told. Raises InvalidRequest for a
         setting that joinengine sets itself, or a value that is no text or number.
         """
-        if not isinstance(self.servers, str) or not self.servers.strip():
+        text = self.servers if isinstance(self.servers, str) else ""
+        if not text.strip() or "@" in text:
+            # Errors and pages name the brokers; what stands before an @ may be a secret.
+            kind = "a user before an @" if text.strip() else f"a {type(self.servers).__name__}"
             raise InvalidRequest(
-                "servers: expected the brokers as 'host:port', joined by commas; found "
-                f"{self.servers!r}"
+                f"servers: expected the brokers as 'host:port', joined by commas; found {kind}. A "
+                "user and password are sasl.username and sasl.password in options"
             )
         for name, value in self.options.items():
             if name in _OURS:
