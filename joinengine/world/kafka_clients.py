@@ -169,12 +169,7 @@ class Cluster:
             )
         missing = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
         if code in (*missing, "TOPIC_EXCEPTION"):
-            return InvalidRequest(
-                f"{there} has no topic {topic!r}; create it, or correct the name"
-                if topic is not None
-                else f"{there} lacks the topic or the partition of a message ({text}); create it, "
-                "or correct the option topic, or the columns topic and partition"
-            )
+            return self._lacking(topic, text)
         if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
             return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
         return StoreUnreachable(
@@ -183,6 +178,15 @@ class Cluster:
             if code == "CONCURRENT_TRANSACTIONS"
             else f"{there} does not answer ({text}); check that a broker runs there, its port, and "
             "that advertised.listeners names an address that this machine reaches"
+        )
+
+    def _lacking(self, topic: str | None, why: str) -> InvalidRequest:
+        there = f"Kafka at {self.servers}"
+        return InvalidRequest(
+            f"{there} has no topic {topic!r}; create it, or correct the name"
+            if topic is not None
+            else f"{there} lacks the topic or the partition of a message ({why}); create it, or "
+            "correct the option topic, or the columns topic and partition"
         )
 
     def _forbidden(self, topic: str | None, why: str) -> InvalidRequest:
@@ -200,7 +204,10 @@ class Cluster:
         not asked. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody
         answers, a topic is missing, or its access lists do not give the right.
         """
-        kafka, heard = library(), Heard()
+        kafka, heard, topics = library(), Heard(), tuple(topics)
+        for name in topics:
+            if "\0" in name:  # the client takes none, and would not ask
+                raise self._lacking(name, "")
         try:
             admin = kafka.admin.AdminClient({**self.config(), "error_cb": heard})
             by_topic = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}
