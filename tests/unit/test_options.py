@@ -201,6 +201,9 @@ def test_help_has_each_option_once_and_under_a_heading(command):
         assert len(re.findall(rf"^  {flag}(?![\w-])", told, re.MULTILINE)) == flag.startswith("--")
 
 
+FULL = "--how: 'full' needs a window; give --within, --tumbling or --sliding"
+
+
 @pytest.mark.parametrize(
     ("sentence", "told"),
     [
@@ -218,6 +221,8 @@ def test_help_has_each_option_once_and_under_a_heading(command):
         ("names, write equi('a', 'b'), or a=b at a shell", "names, write a=b"),
         ("or write equi('a', 'b', floats='x') or --floats x to", "or write --floats x to"),
         ("give sql(.., delay='5 s'), or --delay '5 s' at a shell", "give --delay '5 s'"),
+        ("how: 'full' needs a window; give within=", FULL),
+        ("Give within(.., upper=..), or both in keep=..", "Give the upper bound in --within"),
         ("give suffixes=('_l', '_r') (--suffixes _l,_r)", "give --suffixes _l,_r"),
         ("workPerTuple: no", "--work-per-tuple: no"),
         ("left_where: 'v >' is no predicate", "--left-where: 'v >' is no predicate"),
