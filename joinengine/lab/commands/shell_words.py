@@ -24,6 +24,9 @@ _WRITTEN = (
     (re.compile(r"(?:equi|sql)\([^()]*\), or (.+?) at a shell"), r"\1"),
     (re.compile(r"equi\([^()]*\) or (?=--)"), ""),
     (re.compile(r"\w+=\([^()]*\) \((--[^()]+)\)"), r"\1"),
+    (re.compile(r"^path: "), ""),  # --out, --sink or none: the sentence names the folder
+    (re.compile(r"^servers(?=: )"), "--servers"),
+    (re.compile(r"^options(?=: )|(?<= in )options(?=,|$)"), "--servers-config"),
     (re.compile(r"give within=$"), "give --within, --tumbling or --sliding"),
     (re.compile(r"Give within\(\.\., (\w+)=\.\.\), or .*"), r"Give the \1 bound in --within"),
 )
