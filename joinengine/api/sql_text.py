@@ -79,6 +79,7 @@ class SqlText:
 
     def statement(self) -> Any:
         """The syntax tree. Raises InvalidRequest if the text is not one SELECT."""
+        begin = re.match(r"\s*(\w+)", self.text)
         try:
             statements = [
                 parsed for parsed in sqlglot.parse(self.text, read=_Dialect) if parsed is not None
@@ -86,7 +87,7 @@ class SqlText:
         except errors.TokenError as error:
             raise self._unclosed(error) from None
         except errors.ParseError as error:
-            first, begin = error.errors[0], re.match(r"\s*(\w+)", self.text)
+            first = error.errors[0]
             if begin is not None and begin[1].upper() not in ("SELECT", "WITH"):
                 raise InvalidRequest(f"sql: expected one SELECT, found {begin[1]}") from None
             is_spark = re.search(r"\bwindow\s*\(", self.text, re.IGNORECASE) is not None
@@ -105,7 +106,8 @@ class SqlText:
             said = f"{kind} is not supported; run a query for each SELECT, into one sink"
             raise self.refusal(statement.expression, said)
         if not isinstance(statement, exp.Select):
-            raise self.refusal(statement, f"expected one SELECT, found {statement.key.upper()}")
+            word = statement.key.upper() if begin is None else begin[1]
+            raise self.refusal(statement, f"expected one SELECT, found {word}")
         return statement
 
     def refusal(self, node: Any, said: str) -> InvalidRequest:
