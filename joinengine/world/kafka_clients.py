@@ -23,7 +23,7 @@ PATIENCE_S = 5.0
 MASK = "***"
 #: Names of settings that may be told; every other one that has one of these words may not.
 _SECRET = re.compile(
-    r"passw|pwd|secret|token|credential|(api|access|account).?key|sasl\.(?!mechanism)|ssl\.key|\.pem"
+    r"passw|pwd|secret|token|credential|(api|access|account|private).?key|sasl\.(?!mechanism)|ssl\.key|\.pem"
     r"|jaas|user\.info|oauth"
 )
 #: What an error of TLS has, in any case; each address of such a listener begins with ssl://.

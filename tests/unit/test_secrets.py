@@ -49,7 +49,9 @@ def test_an_option_that_is_no_text_is_not_repeated():
     assert SECRET not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["pwd", "credential", "s3.access-key-id", "fs.azure.account.key"])
+@pytest.mark.parametrize(
+    "name", ["pwd", "credential", "s3.access-key-id", "fs.azure.account.key", "privateKey"]
+)
 def test_more_names_of_secrets(name):
     assert given.is_secret(name)
 
