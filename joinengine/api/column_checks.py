@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from joinengine.api.comparable import check_equality, distance
 from joinengine.model.arguments import check_count, check_names, check_text, kind_of
-from joinengine.model.columns import refuse_doubles, require_of
+from joinengine.model.columns import of_side, refuse_doubles, require_column, require_of
 from joinengine.model.conditions import (
     AsOf,
     Band,
@@ -68,12 +68,12 @@ def found_columns(
     """
 
     def name(side: Side, written: str, what: str) -> str:
+        if not (isinstance(on, Equi) and on.using):
+            return str(require_of(schemas, side, written, what, exact=exact).name)
         try:
-            field = require_of(schemas, side, written, what, exact=exact)
+            field = require_column(schemas[side], written, what, of=of_side(side), exact=exact)
         except InvalidRequest as error:
-            if isinstance(on, Equi) and on.using:
-                raise InvalidRequest(f"{error}. {_two_names(on)}") from None
-            raise
+            raise InvalidRequest(f"{error}. {_two_names(on)}") from None
         return str(field.name)
 
     if isinstance(on, Equi):

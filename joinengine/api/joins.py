@@ -345,12 +345,12 @@ class StreamJoin(StreamQuery):
         shown = tuple(c.name for c in self._output if (c.side, c.column) == (Side.LEFT, time))
         if columns != shown:
             raise InvalidRequest(
-                f"within: ({text}) is not the event time of as-of joined rows, which is that of "
-                f"their left rows: {self._leaving(Side.LEFT, on)}"
+                f"{text} is not the event time of as-of joined rows, which is that of their left "
+                f"rows; name {self._leaving(Side.LEFT, on)} in its place"
             )
         if on.reach_us is None:
             raise InvalidRequest(
-                f"within: {text} may have any age, because an asof that looks {on.direction} "
+                f"{text} may have any age, because an asof that looks {on.direction} "
                 f"without tolerance waits for any time; give asof(.., tolerance=..)"
             )
 

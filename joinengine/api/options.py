@@ -41,7 +41,8 @@ def named(key: str, value: Any) -> dict[str, str]:
     if not isinstance(key, str):
         raise InvalidRequest(f"option: expected a name as text, found {key!r}")
     if value is None or isinstance(value, list | tuple | set | dict):
-        raise InvalidRequest(f"option {key}: expected text, a number or a bool, found {value!r}")
+        kind = None if value is None else f"a {type(value).__name__}"  # it may hold a secret
+        raise InvalidRequest(f"option {key}: expected text, a number or a bool, found {kind}")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     for prefix in PREFIXES.values():
         if key.lower().startswith(prefix):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from joinengine.api.sql_package import exp
 from joinengine.api.sql_served import check_clauses, check_expressions
 from joinengine.api.sql_streams import Inputs, Key, Leaf, Pair, Tree, merged
-from joinengine.api.sql_text import SqlText, bare, called, conjuncts, ticked
+from joinengine.api.sql_text import SqlText, bare, called, conjuncts, is_under, ticked
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
 from joinengine.model.query import WINDOW_END, WINDOW_START
@@ -125,7 +125,7 @@ class Reader:
     def add_condition(self, pair: Pair, node: Any) -> None:
         """Add a condition to a join; sides of an equality that are expressions become columns."""
         pair.on.append(node)
-        if not isinstance(node, exp.EQ):
+        if not isinstance(node, exp.EQ) or is_under(node):
             return
         sides = [{leaf.alias for leaf in tree.leaves} for tree in (pair.left, pair.right)]
         operands = [bare(node.this), bare(node.expression)]

@@ -14,26 +14,12 @@ from typing import Any
 
 from joinengine.api.checks import NoDelay
 from joinengine.api.sql_package import errors, exp, parser, sqlglot, tokens
+from joinengine.api.sql_words import in_sql
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import in_a_line
 
 #: The offsets in the text where a part begins and ends.
 _SPAN = "span"
-#: What errors tell users of Python -> the same for a statement, which has no such names.
-_IN_SQL = {
-    "withColumn: ": "",
-    "how: 'left'": "LEFT JOIN",
-    "how: 'right'": "RIGHT JOIN",
-    "how: 'full'": "FULL JOIN",
-    "how: 'left_semi'": "SEMI JOIN",
-    "how: 'left_anti'": "ANTI JOIN",
-    "give within=": "bound two event times, as in w.ts BETWEEN f.ts AND f.ts + INTERVAL 1 HOUR",
-    "window: the source has no windows; give windows(time, size=...). Only tumbling and sliding "
-    "joins bring windows": "GROUP BY needs a window; add TUMBLE(ts, INTERVAL 10 MINUTES), with "
-    "the column of event time",
-}
-
-
 _QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|`[^`]*`|"[^"]*")""", re.DOTALL)
 
 
@@ -93,6 +79,7 @@ class SqlText:
 
     def statement(self) -> Any:
         """The syntax tree. Raises InvalidRequest if the text is not one SELECT."""
+        begin = re.match(r"\s*(\w+)", self.text)
         try:
             statements = [
                 parsed for parsed in sqlglot.parse(self.text, read=_Dialect) if parsed is not None
@@ -100,7 +87,7 @@ class SqlText:
         except errors.TokenError as error:
             raise self._unclosed(error) from None
         except errors.ParseError as error:
-            first, begin = error.errors[0], re.match(r"\s*(\w+)", self.text)
+            first = error.errors[0]
             if begin is not None and begin[1].upper() not in ("SELECT", "WITH"):
                 raise InvalidRequest(f"sql: expected one SELECT, found {begin[1]}") from None
             is_spark = re.search(r"\bwindow\s*\(", self.text, re.IGNORECASE) is not None
@@ -119,7 +106,8 @@ class SqlText:
             said = f"{kind} is not supported; run a query for each SELECT, into one sink"
             raise self.refusal(statement.expression, said)
         if not isinstance(statement, exp.Select):
-            raise self.refusal(statement, f"expected one SELECT, found {statement.key.upper()}")
+            word = statement.key.upper() if begin is None else begin[1]
+            raise self.refusal(statement, f"expected one SELECT, found {word}")
         return statement
 
     def refusal(self, node: Any, said: str) -> InvalidRequest:
@@ -153,10 +141,7 @@ class SqlText:
         except InvalidRequest as error:
             if str(error).startswith("sql: line"):
                 raise
-            said = str(error)
-            for python, statement in _IN_SQL.items():
-                said = said.replace(python, statement)
-            raise self.refusal(node, said) from None
+            raise self.refusal(node, in_sql(str(error))) from None
 
     def text_of(self, node: Any, pieces: Sequence[tuple[int, int, str]]) -> str:
         """A part as it is written, but for `pieces`: (begin, end, the text in their place)."""
@@ -234,6 +219,15 @@ def bare(node: Any) -> Any:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
+
+
+def is_under(node: Any) -> bool:
+    """Whether an equality is what IS asks about, as in `a = b IS NULL`.
+
+    The parser gives IS the last operand alone, in parentheses of its own making, which have no
+    place in the text. DuckDB and Spark give it the equality, as the text goes on to predicates.
+    """
+    return isinstance(node.expression, exp.Paren) and _SPAN not in node.expression.meta
 
 
 def called(node: Any) -> str:

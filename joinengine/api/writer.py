@@ -25,7 +25,7 @@ from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.spelling import printed_lines
-from joinengine.model.texts import quoted
+from joinengine.model.texts import quoted, without_secrets
 from joinengine.results.readers import Receiver
 from joinengine.results.sinks import Sink, SinkFactory
 from joinengine.spark.query import formats
@@ -69,7 +69,7 @@ class JoinWriter:
     def __repr__(self) -> str:
         kind = self._function_kind() or self.sink or "no sink yet"
         shown = self.settings | {name: "..." for name in self.settings if given.is_secret(name)}
-        parts = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
+        parts = [kind, *(f"{name}={without_secrets(value)!r}" for name, value in shown.items())]
         return printed_lines(f"<JoinWriter of {self.of}: {', '.join(parts)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:

@@ -18,6 +18,8 @@ from joinengine.state.manifests import FORMAT, READ
 _log = logging.getLogger("joinengine")
 #: Says of an account that its lengths of time are exact; others have six digits.
 _EXACT = "exact"
+#: Parts of an account that follow from others, which say more of what has changed.
+_FOLLOWING = ("output", "key_schema")
 _SECONDS = re.compile(r"(-?\d+\.?\d*) s\b")
 
 
@@ -168,8 +170,7 @@ def _differences(
     if len(account["joins"]) != len(wanted["joins"]):
         yield "number of operators", len(account["joins"]), len(wanted["joins"])
     for number, (was, asked) in enumerate(zip(account["joins"], wanted["joins"], strict=False)):
-        # Keys of other types follow from another condition, which says more.
-        for key in sorted(asked, key="key_schema".__eq__):
+        for key in sorted(asked, key=_FOLLOWING.__contains__):
             if was.get(key) != asked[key] and not (key == "steps" and _was_selected(was, asked)):
                 before, after = (in_words(key, value) for value in (was.get(key), asked[key]))
                 yield f"{key} of operator {number}", before, after

@@ -295,10 +295,10 @@ class BatchRunner:
         return True
 
     def _name(self, manifest: Manifest) -> None:
-        """Name the source files that a batch has skipped."""
+        """Name the files and messages of sources that a batch has skipped."""
         for skip in manifest.skipped:
             if skip not in self._named:
-                _log.warning("joinengine: skipped source file %s: it %s", *skip)
+                _log.warning("joinengine: skipped %s: it %s", *skip)
         self._named.update(manifest.skipped)
 
     def _clean(self, *, is_ours: bool) -> None:

@@ -1,4 +1,4 @@
-"""Files of sources that are left out."""
+"""Files and messages of sources that are left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Skipped(NamedTuple):
-    """A file of a source that is not read, or not to its end, and why."""
+    """What of a source is not read, or not to its end, and why: a file, or offsets of a topic."""
 
     file: str
     reason: str

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from joinengine.model.conditions import AsOf, Band, Condition, Equi, Multiway
 from joinengine.model.durations import describe
 
 #: So many characters of a foreign text are repeated.
 _MOST_SAID = 200
+#: Who a URL says is asking, with a password or without; Azure has a container in this place.
+_USER = re.compile(r"(?<!\babfs:)(?<!\babfss:)//([^/@\s:]*:\S*|[^/\s]*)@")
+#: What follows the path of a URL, where a signed one has its signature.
+_QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]+")
 
 
 def condition_text(condition: Condition) -> str:
@@ -75,6 +81,15 @@ def in_a_line(said: object) -> str:
     """What another program has said, such as an error, without breaks, and cut."""
     text = " ".join(str(said).split()) or type(said).__name__
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}.."
+
+
+def without_secrets(text: object) -> str:
+    """A text in which URLs have neither a user nor a password nor a query.
+
+    >>> without_secrets("postgresql://me:hunter2@host/db"), without_secrets("https://h/x?sig=hunter2")
+    ('postgresql://..@host/db', 'https://h/x?..')
+    """
+    return _QUERY.sub(r"\1..", _USER.sub("//..@", str(text)))
 
 
 class Shown(str):

@@ -171,7 +171,7 @@ _QUERY: tuple[_Shown[Source], ...] = (
     ),
     _Shown(
         "joinengine_skipped_files_total",
-        "Source files that were skipped, by on_bad_file='skip'.",
+        "Entries of skipped_files: bad files and messages that were left out.",
         lambda source: source.manifest.totals.skipped_files,
     ),
     _Shown(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import without_secrets
 from joinengine.results.table_fit import reason_of
 
 #: Properties whose values messages may show.
 _OPEN = ("type", "warehouse")
-_USER = re.compile(r"//[^/@\s]*@")
 
 
 def library() -> Any:
@@ -88,7 +87,7 @@ class Catalog:
 
     def reason(self, error: BaseException) -> str:
         """The first line of an error, without the secrets among the properties."""
-        text = _USER.sub("//..@", reason_of(error)).replace("using --uri, the", "it in the")
+        text = without_secrets(reason_of(error)).replace("using --uri, the", "it in the")
         for name, value in self.properties.items():
             if name not in _OPEN and len(value) > 3:
                 text = text.replace(value, "..")

@@ -22,7 +22,10 @@ PATIENCE_S = 5.0
 #: What stands in the place of a secret.
 MASK = "***"
 #: Names of settings that may be told; every other one that has one of these words may not.
-_SECRET = re.compile(r"passw|secret|token|sasl\.(?!mechanism)|ssl\.key|\.pem|jaas|user\.info|oauth")
+_SECRET = re.compile(
+    r"passw|pwd|secret|token|credential|(api|access|account|private).?key|sasl\.(?!mechanism)|ssl\.key|\.pem"
+    r"|jaas|user\.info|oauth"
+)
 #: What an error of TLS has, in any case; each address of such a listener begins with ssl://.
 _OF_TLS = re.compile(r"ssl(?!://)", re.IGNORECASE)
 #: Where clients log; what they say is told by the errors, too.
@@ -112,10 +115,13 @@ class Cluster:
         It says nothing on its own: whoever calls the client is told. Raises InvalidRequest for a
         setting that joinengine sets itself, or a value that is no text or number.
         """
-        if not isinstance(self.servers, str) or not self.servers.strip():
+        text = self.servers if isinstance(self.servers, str) else ""
+        if not text.strip() or "@" in text:
+            # Errors and pages name the brokers; what stands before an @ may be a secret.
+            kind = "a user before an @" if text.strip() else f"a {type(self.servers).__name__}"
             raise InvalidRequest(
-                "servers: expected the brokers as 'host:port', joined by commas; found "
-                f"{self.servers!r}"
+                f"servers: expected the brokers as 'host:port', joined by commas; found {kind}. A "
+                "user and password are sasl.username and sasl.password in options"
             )
         for name, value in self.options.items():
             if name in _OURS:
@@ -163,12 +169,7 @@ class Cluster:
             )
         missing = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
         if code in (*missing, "TOPIC_EXCEPTION"):
-            return InvalidRequest(
-                f"{there} has no topic {topic!r}; create it, or correct the name"
-                if topic is not None
-                else f"{there} lacks the topic or the partition of a message ({text}); create it, "
-                "or correct the option topic, or the columns topic and partition"
-            )
+            return self._lacking(topic, text)
         if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
             return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
         return StoreUnreachable(
@@ -177,6 +178,15 @@ class Cluster:
             if code == "CONCURRENT_TRANSACTIONS"
             else f"{there} does not answer ({text}); check that a broker runs there, its port, and "
             "that advertised.listeners names an address that this machine reaches"
+        )
+
+    def _lacking(self, topic: str | None, why: str) -> InvalidRequest:
+        there = f"Kafka at {self.servers}"
+        return InvalidRequest(
+            f"{there} has no topic {topic!r}; create it, or correct the name"
+            if topic is not None
+            else f"{there} lacks the topic or the partition of a message ({why}); create it, or "
+            "correct the option topic, or the columns topic and partition"
         )
 
     def _forbidden(self, topic: str | None, why: str) -> InvalidRequest:
@@ -194,7 +204,10 @@ class Cluster:
         not asked. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody
         answers, a topic is missing, or its access lists do not give the right.
         """
-        kafka, heard = library(), Heard()
+        kafka, heard, topics = library(), Heard(), tuple(topics)
+        for name in topics:
+            if "\0" in name:  # the client takes none, and would not ask
+                raise self._lacking(name, "")
         try:
             admin = kafka.admin.AdminClient({**self.config(), "error_cb": heard})
             by_topic = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}

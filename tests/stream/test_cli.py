@@ -279,7 +279,7 @@ def test_an_instance_is_lost_and_nothing_is_missing(
     [
         ("5", "ftlb", "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2, found '5'"),
         ("2:x", "ftlb", "fail: expected a whole number, found 'x'"),
-        ("0:1", "ftlb", "before batch 1 no state exists"),
+        ("0:1", "ftlb", "fail: expected a batch from 1 on, found"),
         ("2:4", "ftlb", "instance 4 does not exist; give one from 0 to 3"),
         ("2:1", "mnrt", "layout mnrt keeps no copies of keys"),
         ("2:1", "mnrt --recovery taskb", "recovery: taskb needs standby instances"),
@@ -359,6 +359,7 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
         (["run", "first-story", "--window", "9s"], "window: first-story compares with the last"),
         (["explain", "eq5", "--merge-every", "2"], "merge-every: eq5 has none, found 2"),
         (["run", "eq5", "--resize", "2:²"], "resize: expected a whole number, found '²'"),
+        (["run", "eq5", "--resize", "0:4"], "resize: expected a batch from 1 on, found '0:4'"),
         (["run", "eq5", "--fail", "5"], "fail: expected BATCH:VALUE, such as 3:0 or 3:0,2"),
         (["run", "nexmark-q8", "--window", "0 s"], "window: the windows of nexmark-q8 must be"),
         (["run", "eq5", "--resize", "3:4", "--resize", "3:5"], "resize: batch 3 is named twice"),

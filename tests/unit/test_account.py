@@ -182,3 +182,12 @@ def test_lengths_are_compared_to_the_last_microsecond(checkpoint):
         assert claim(checkpoint, account(upper)) == first
     with pytest.raises(CheckpointMismatch, match="belongs to another query"):
         claim(checkpoint, account("241 s"))
+
+
+def test_another_join_type_is_told_before_the_columns_that_follow_from_it(checkpoint):
+    account = account_of(two_way(None, 3))
+    claim(checkpoint, account)
+    ((join,), sources) = account["joins"], account["sources"]
+    other = {"joins": [{**join, "output": ["a"], "how": "left_semi"}], "sources": sources}
+    with pytest.raises(CheckpointMismatch, match="its how of operator 0 is inner, and this query"):
+        claim(checkpoint, other)

@@ -68,6 +68,9 @@ JOINS = {
     "on: .* is not a column name or a list of names": {"on": ["a", 5]},
     "on: column 'user' of the left side does not exist; .* left side are User_Id": {"on": "user"},
     "on: column 'a' of the right side does not exist; .* right side are user_id": {"on": "a"},
+    r"column 'lt' of the right side does not .*; the columns of the right side are [^.;]*\. For": {
+        "on": "lt"
+    },
     "on: g of the left side is double, .* floats='normalised'": {"on": equi("g", "f")},
     "on: g of the left side is double, .* Cast the key to decimal or integer$": {
         "on": equi("g", "user_id")

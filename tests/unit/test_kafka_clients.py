@@ -111,3 +111,8 @@ def test_where_no_broker_is_a_start_is_refused_soon(no_broker, monkeypatch):
         Cluster(no_broker, {"security.protocol": "ssl"}).check_reachable(["clicks"])
     with pytest.raises(InvalidRequest, match="refuses a setting"):
         Cluster(no_broker, {"no.such.setting": "x"}).check_reachable()
+
+
+def test_a_topic_with_a_zero_byte_is_one_that_is_missing():
+    with pytest.raises(InvalidRequest, match=r"has no topic 'a\\x00b'; create it"):
+        Cluster("127.0.0.1:1").check_reachable(["a\0b"])

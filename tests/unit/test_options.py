@@ -201,6 +201,9 @@ def test_help_has_each_option_once_and_under_a_heading(command):
         assert len(re.findall(rf"^  {flag}(?![\w-])", told, re.MULTILINE)) == flag.startswith("--")
 
 
+FULL = "--how: 'full' needs a window; give --within, --tumbling or --sliding"
+
+
 @pytest.mark.parametrize(
     ("sentence", "told"),
     [
@@ -215,6 +218,21 @@ def test_help_has_each_option_once_and_under_a_heading(command):
             "start with a new checkpointLocation and stateLocation",
             "start with a new --checkpoint and --state",
         ),
+        ("names, write equi('a', 'b'), or a=b at a shell", "names, write a=b"),
+        ("or write equi('a', 'b', floats='x') or --floats x to", "or write --floats x to"),
+        ("give sql(.., delay='5 s'), or --delay '5 s' at a shell", "give --delay '5 s'"),
+        ("path: /a lies in the folder /a", "/a lies in the folder /a"),
+        (
+            "servers: no. Set ssl.ca.location in options",
+            "--servers: no. Set ssl.ca.location in --servers-config",
+        ),
+        (
+            "options: a setting in options, give schema",
+            "--servers-config: a setting in --servers-config, give schema",
+        ),
+        ("how: 'full' needs a window; give within=", FULL),
+        ("Give within(.., upper=..), or both in keep=..", "Give the upper bound in --within"),
+        ("give suffixes=('_l', '_r') (--suffixes _l,_r)", "give --suffixes _l,_r"),
         ("workPerTuple: no", "--work-per-tuple: no"),
         ("left_where: 'v >' is no predicate", "--left-where: 'v >' is no predicate"),
         ("on: column 'on: x' does not exist", "--on: column 'on: x' does not exist"),

@@ -80,6 +80,7 @@ WHOLE = json.dumps(run_of(), indent=1)
     [
         ("", "is empty; give a file"),
         (" \n", "is empty; give a file"),
+        ("hi\n", "is not valid JSON at line 1, column 1"),
         (WHOLE[: len(WHOLE) // 2], r"is cut off at line \d+, column \d+"),
         (WHOLE[: WHOLE.index("eq5") + 2], "is cut off at line 3, column 11"),
         (WHOLE[: WHOLE.index("null") + 3], "is cut off at line "),

@@ -41,6 +41,16 @@ PLANS = {
     "turned round": ("select id, wid from f join w on w.k = f.k", keyed),
     "comma": ("select id, wid from f, w where f.k = w.k", keyed),
     "cross": ("select id, wid from f cross join w where f.k = w.k", keyed),
+    "an equality that is asked about": (
+        "select id, wid from f join w on f.k = w.k and f.j = w.k is null",
+        lambda: join(
+            select(F, "id k j"),
+            select(W, "wid k"),
+            on=equi("k", "k"),
+            where="left.j = right.k is null",
+            select={"id": "left.id", "wid": "right.wid"},
+        ),
+    ),
     "using": (
         "select * from f join (select k, wid from w) as w using (k)",
         lambda: join(F, select(W, "wid k"), on="k"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from joinengine import InvalidRequest, StreamAggregate, StreamJoin, equi, sql
@@ -11,7 +13,8 @@ REFUSED = {
     "select 1\nunion select 2": "line 2, column 14: UNION is not supported; run a query for each",
     " \n": "sql: expected one SELECT, found no text",
     "select 1; select 2": "sql: expected one SELECT, found 2 statements",
-    "insert into f select 1": "expected one SELECT, found INSERT",
+    "insert into f select 1": "expected one SELECT, found insert",
+    "hi": "expected one SELECT, found hi",
     "selec a from": "expected one SELECT, found selec",
     "select a from f where\n x = 'abc": "sql: line 2, column 6: ' is not closed",
     "select count(*) as n from f group by window(ts, '10 minutes')": "write TUMBLE or HOP",
@@ -120,7 +123,25 @@ REFUSED = {
     "select id from f a(b) join w on f.k = w.k": "'f' names no entry of FROM; the entries are a, w",
     "select id from f join w on f.s = w.k": "cannot be compared; cast one of them",
     "select id from f anti join w on f.k = w.k": "needs a window",
+    "select id from f left join w on f.k = w.k and at > ts + interval 1 day": "Bound two event",
+    "select id from f join w on f.x = w.y": "Cast the key to decimal or integer",
+    **{
+        f"select id from f asof join w on f.k = w.k and f.ts {sign} w.at "
+        f"asof join w as v on f.k = v.k and {time} >= v.at": said
+        for sign, time, said in (
+            (
+                ">=",
+                "w.at",
+                "at is not the event time of as-of joined rows, which is",
+            ),
+            ("<=", "f.ts", "bound the distance, as in AND w.ts <= f.ts + INTERVAL 1 HOUR"),
+        )
+    },
 }
+#: Words of a program, which a statement does not have.
+PYTHON = re.compile(
+    r"(within|keep|how)=|within\(|equi\(|asof\(|'left'|'inner'|: (on|within|windows|aggregates): "
+)
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED.items(), ids=range(len(REFUSED)))
@@ -129,6 +150,7 @@ def test_what_cannot_be_said_is_refused_in_a_sentence(text, said):
         sql(text, S, delay=LATE, instances=4)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not PYTHON.search(str(refused.value))
 
 
 def test_no_delay_is_refused_where_the_window_is_needed():

@@ -19,10 +19,23 @@ _FLAGS = _PLACES | {
 _NAME = re.compile(rf"(?<![\w/-])({'|'.join(_FLAGS)})(?![\w/])")
 #: Arguments of `StreamJoin`, where they begin a sentence.
 _ARGUMENT = re.compile(rf"^({'|'.join(name.replace('-', '_') for name, _, _ in OWN)}): ")
+#: Calls and arguments of Python -> what to write at a shell; often the sentence has that, too.
+_WRITTEN = (
+    (re.compile(r"(?:equi|sql)\([^()]*\), or (.+?) at a shell"), r"\1"),
+    (re.compile(r"equi\([^()]*\) or (?=--)"), ""),
+    (re.compile(r"\w+=\([^()]*\) \((--[^()]+)\)"), r"\1"),
+    (re.compile(r"^path: "), ""),  # --out, --sink or none: the sentence names the folder
+    (re.compile(r"^servers(?=: )"), "--servers"),
+    (re.compile(r"^options(?=: )|(?<= in )options(?=,|$)"), "--servers-config"),
+    (re.compile(r"give within=$"), "give --within, --tumbling or --sliding"),
+    (re.compile(r"Give within\(\.\., (\w+)=\.\.\), or .*"), r"Give the \1 bound in --within"),
+)
 
 
 def at_a_shell(message: str) -> str:
     """The sentence with flags in place of names and calls of Python."""
+    for python, flag in _WRITTEN:
+        message = python.sub(flag, message)
     message = _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}: ", message)
     return _NAME.sub(lambda match: _FLAGS[match[1]], _CALL.sub(_as_flag, message))
 

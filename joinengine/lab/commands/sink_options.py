@@ -13,6 +13,7 @@ from joinengine.lab.commands.broker_options import cluster_from
 from joinengine.lab.commands.generated_options import Command, with_options
 from joinengine.lab.commands.headings import Heading, headed
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import without_secrets
 
 #: Kind of sink -> the option that has what follows the colon; None: nothing does.
 _SINKS = {
@@ -71,7 +72,7 @@ def sink_of(settings: dict[str, Any]) -> Any:
     if kind not in _SINKS or bool(where) is not (option is not None):
         raise InvalidRequest(
             f"--sink: expected parquet:FOLDER, delta:FOLDER, iceberg:TABLE, kafka:TOPIC, console "
-            f"or noop, found {settings['sink']}"
+            f"or noop, found {without_secrets(settings['sink'])}"
         )
     if option is not None:
         options[option] = str(place(where, "--sink")) if option == "path" else where

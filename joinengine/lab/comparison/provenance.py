@@ -8,8 +8,12 @@ import shlex
 import subprocess
 import sys
 from importlib import metadata
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
+
+from joinengine.api.options import is_secret
+from joinengine.model.texts import without_secrets
 
 #: Packages on which the figures of a run depend.
 _PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
@@ -25,12 +29,25 @@ def made_by() -> dict[str, Any]:
     except OSError:
         commit = None
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *starmap(_shown, pairwise(sys.argv))]),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "commit": commit,
     }
+
+
+def _shown(before: str, word: str) -> str:
+    """A word of the command, and what stands before it, as reports show it: without secrets.
+
+    >>> _shown("--sink-option", "catalog.token=hunter2"), _shown("--on", "token=token")
+    ('catalog.token=...', 'token=token')
+    """
+    flag, sign, setting = word.rpartition("--sink-option=")
+    name, equals, _ = setting.partition("=")
+    if (sign or before == "--sink-option") and is_secret(name.strip().lower()):
+        return f"{flag}{sign}{name}{equals}..."
+    return without_secrets(word)
 
 
 def _version(package: str) -> str | None:

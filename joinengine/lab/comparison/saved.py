@@ -95,7 +95,7 @@ def _parsed(path: Path, text: str) -> Any:
         # A text is told by its first quote, anything else by where the parser stopped.
         open_text = error.msg.startswith("Unterminated string")
         near = len(text.rstrip()) - error.pos < _LAST_CHARACTERS and error.msg != "Extra data"
-        if open_text or near:
+        if error.pos and (open_text or near):
             raise InvalidRequest(
                 f"report: {path} is cut off at {at}; copy it again, or run the query again with "
                 f"--json"

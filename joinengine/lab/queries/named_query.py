@@ -350,7 +350,9 @@ def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
             raise InvalidRequest(
                 f"{option}: expected BATCH:VALUE, such as {_TIMED[option]}, found {text!r}"
             )
-        pairs.append((_count(option, batch), what))
+        if (number := _count(option, batch)) < 1:
+            raise InvalidRequest(f"{option}: expected a batch from 1 on, found {text!r}")
+        pairs.append((number, what))
     return pairs
 
 

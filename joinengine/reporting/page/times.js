@@ -70,6 +70,6 @@ class FiguresView {
       chart.update({ n: entries.length, entries, index, stamp: `${stamp}/${operator}`, series: lines });
     }
     const skipped = total(entries, index, "skipped_files");
-    this.notes.textContent = skipped ? `${plural(skipped, "file")} skipped so far.` : "";
+    this.notes.textContent = skipped ? `${skipped} skipped so far: bad files or messages.` : "";
   }
 }

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.texts import in_a_line, quoted
+from joinengine.model.texts import in_a_line, quoted, without_secrets
 from joinengine.world.buckets import SCHEMES, is_url
 
 #: A scheme of a file system: of two letters at least, and followed by a slash.
@@ -87,8 +87,8 @@ def local_path(location: str | Path, what: str) -> Path:
     if scheme is not None:
         urls = ", ".join(f"{known}://" for known in SCHEMES)
         raise InvalidRequest(
-            f"{what}: {location} is not a path of a POSIX file system, and {scheme[1]} is not "
-            f"supported here; use a local or shared folder{_instead(what, urls)}"
+            f"{what}: {without_secrets(location)} is not a path of a POSIX file system, and "
+            f"{scheme[1]} is not supported here; use a local or shared folder{_instead(what, urls)}"
         )
     return Path(plain).expanduser().absolute()
 
