@@ -1,8 +1,9 @@
 """Operators that Spark and DuckDB bind in another order are refused, unless there are parentheses.
 
 Why: DuckDB's parser makes the tree, in which nothing tells any more what had parentheses. In Spark
-`~` binds before all others, `&` before `|`, `||` as `+` does, and `<=>` as `=` does; for DuckDB the
-first four bind alike, after `+`, and what stands for `<=>` binds last.
+`~` binds before all others, `&` before `|`, `||` as `+` does, and `<=>` as `=` does, before IN,
+LIKE and BETWEEN; for DuckDB the first four bind alike, after `+`, what stands for `<=>` binds last,
+and IN, LIKE and BETWEEN bind before `=`.
 Law: text that passes has one reading in both. Source: Spark's SqlBaseParser.g4; DuckDB's gram.y.
 """
 
@@ -15,15 +16,18 @@ from joinengine.predicates.tokens import LEFT_ALONE, TEXT
 
 #: Words behind which another operand of AND, OR, NOT or CASE begins.
 _PARTS = ("and", "or", "not", "case", "when", "then", "else", "end", "escape")
-_COMPARING = ("is", "in", "like", "ilike", "rlike", "regexp", "between")
+_TESTS = ("in", "like", "ilike", "rlike", "regexp", "between")
+_COMPARING = ("is", *_TESTS)
 _TOKENS = re.compile(
     rf"""(?P<skipped>{LEFT_ALONE}|{TEXT})"""
     rf"""|(?P<part>\b(?:{"|".join(_PARTS)})\b|,)|(?P<open>[(\[])|(?P<close>[)\]])"""
-    rf"""|(?P<compare>\b(?:{"|".join(_COMPARING)})\b|<=>|!?~~~?\*?|[<>=!]=?=?|<>)"""
+    rf"""|(?P<compare>\b(?:{"|".join(_COMPARING)})\b|<=>|<>|!?~~~?\*?|[<>=!]=?=?)"""
     r"""|(?P<operator>\|\||[|&~+\-*/%])|(?P<other>[^\s])""",
     re.IGNORECASE | re.DOTALL,
 )
 _SAME = "<=>"
+#: What has two readings beside another comparison.
+_FIRST = {_SAME, *_TESTS}
 #: These bind alike for DuckDB, and one after the other in Spark.
 _ALIKE = {"|", "&", "||"}
 
@@ -60,7 +64,8 @@ def check_precedence(text: str) -> None:
     for match in _TOKENS.finditer(text):
         level, kind = levels[-1], match.lastgroup
         if kind == "part":
-            level.part()
+            if not (level.is_behind_operand and match[0].lower() == "not"):  # of NOT IN
+                level.part()
         elif kind == "open":
             level.is_behind_operand = True
             levels.append(_Level())
@@ -68,13 +73,19 @@ def check_precedence(text: str) -> None:
             levels[1:] = levels[1:-1]
         elif kind == "compare":
             level.comparisons.append(match[0].lower())
-            if _SAME in level.comparisons and len(level.comparisons) > 1:
+            if len(level.comparisons) > 1 and _has_two_readings(set(level.comparisons)):
                 raise _unclear(*level.comparisons[:2])
             level.operand()
         elif kind == "operator":
             _note(level, match[0])
         else:
             level.is_behind_operand = True
+
+
+def _has_two_readings(comparisons: set[str]) -> bool:
+    if "is" in comparisons:
+        return _SAME in comparisons
+    return bool(_FIRST & comparisons)
 
 
 def _note(level: _Level, operator: str) -> None:
