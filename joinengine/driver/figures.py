@@ -67,6 +67,7 @@ _LINES = (
         "state.size_bytes",
         "bytes",
         "size of these copies on disk",
+        ". Second copies of outer, semi and anti joins count in `pending_bytes`",
         lasts=True,
         spark="memoryUsedBytes",
     ),
@@ -229,6 +230,14 @@ _LINES = (
         "rows of outer, semi and anti joins that may still find a match",
         lasts=True,
         words="waiting",
+    ),
+    Figure(
+        "pending_bytes",
+        "state.pending_bytes",
+        "bytes",
+        "size on disk of these rows, which `state_bytes` leaves out",
+        ", and of the marks of rows that have matched",
+        lasts=True,
     ),
 )
 #: Name -> figure, in the order of the page.

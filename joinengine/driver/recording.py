@@ -175,6 +175,7 @@ def _fill(
     entry.state.rows = sum(side.held_rows for side in entry.sides)
     entry.state.size_bytes = sum(side.held_bytes for side in entry.sides)
     entry.state.pending_rows = state.shelves.live_rows(PENDING)
+    entry.state.pending_bytes = state.shelves.pending_bytes
     for arrived in inputs:
         entry.sides[arrived.side].refused += Refused(
             *(

@@ -104,6 +104,7 @@ class StateRecord:
     """The state of an operator after one batch: copies, and `held` of them at each instance.
 
     `expired_rows`: copies that left it. `pending_rows`: watched entries that are not judged yet.
+    `pending_bytes`: of these, and of the marks that go with them.
     """
 
     rows: int = 0
@@ -111,6 +112,7 @@ class StateRecord:
     held: list[int] = field(default_factory=list)
     expired_rows: int = 0
     pending_rows: int = 0
+    pending_bytes: int = 0
 
 
 @dataclass(slots=True)

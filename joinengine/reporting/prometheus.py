@@ -260,6 +260,11 @@ _OPERATOR: tuple[_Shown[_Operator], ...] = (
         lambda one: one.state.shelves.live_rows(PENDING),
     ),
     _Shown(
+        "joinengine_pending_bytes",
+        "Size on disk of these rows, and of the marks of rows that have matched, in bytes.",
+        lambda one: one.state.shelves.pending_bytes,
+    ),
+    _Shown(
         "joinengine_unbacked_keys",
         "Keys that have no second copy at present, because an instance was lost.",
         lambda one: None if one.record is None else one.record.lost.unbacked_keys,

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from joinengine.model.errors import DamagedState
 from joinengine.state import fence
-from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, crc_of
 from joinengine.state.manifest import Manifest
 from joinengine.world.storage import StoredFile, numbers
 
@@ -53,15 +53,19 @@ def find(checkpoint: Checkpoint, start: int) -> Showing | None:
     """
     name = f"{start:08d}"
     try:
-        plain = json.loads(checkpoint.showings.get(name))
-        return Showing(plain["through"], tuple(plain["files"]))
+        plain = dict(json.loads(checkpoint.showings.get(name)))
+        # An older version wrote no CRC, and the other two parts alone.
+        crc32 = plain.pop("crc32", None)
+        if crc32 == crc_of(plain) or (crc32 is None and len(plain) == 2):
+            return Showing(plain["through"], tuple(plain["files"]))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError):
-        raise DamagedState(
-            f"showing {checkpoint.showings.folder}/{name} is truncated or was altered; restore it "
-            "from a copy"
-        ) from None
+        pass
+    raise DamagedState(
+        f"showing {checkpoint.showings.folder}/{name} is truncated or was altered; restore it from "
+        "a copy"
+    )
 
 
 def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str]) -> Showing:
@@ -69,7 +73,8 @@ def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str
 
     Raises TakenOver if the batch `through` is closed.
     """
-    content = json.dumps({"through": through, "files": list(files)}).encode()
+    plain = {"through": through, "files": list(files)}
+    content = json.dumps({**plain, "crc32": crc_of(plain)}).encode()
     checkpoint.showings.create(f"{start:08d}", content)
     # After the create: before a showing is removed, all batches up to one behind it are closed.
     fence.check_boundary(checkpoint, through)

@@ -22,7 +22,8 @@ few times in all.
 - The last segment is never folded, so that a version that knows no folds misses those before it,
   and does not take the log for an empty one.
 
-Law: an entry never changes its place; a segment that is missing or damaged is refused by name.
+Law: an entry never changes its place; a segment that is missing, damaged or that of another place
+is refused by name. (So each says its place. Those of earlier versions do not.)
 Cost: a segment is 0.1 ms and a listing; a fold of a million files is 4 MB, and read in a second.
 """
 
@@ -45,6 +46,8 @@ from joinengine.world.storage import Storage
 #: How the header of a file begins.
 _SEGMENT, _FOLD = b"joinengine source log 1", b"joinengine folded sources 1"
 _NAME = re.compile(r"(\d+)(?:-(\d+))?")
+#: In the metadata of a fold: its place.
+_PLACE = b"joinengine.place"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 #: So many segments are folded into one file.
 FOLD_AT = 256
@@ -143,9 +146,10 @@ class SourceLog:
     def append(self, entries: Sequence[Entry]) -> bool:
         """Log `entries` next; False, and nothing is logged, if another driver was faster."""
         self.storage.make()
-        content = {"generation": self.generation, "files": list(entries)}
-        body = json.dumps(content, separators=(",", ":")).encode()
         piece = _Piece(self.files)
+        place, files = self._place(piece), list(entries)
+        content = {"generation": self.generation, "place": place, "files": files}
+        body = json.dumps(content, separators=(",", ":")).encode()
         if not self.storage.create(piece.name, _framed(_SEGMENT, body)):
             return False
         if any(fold.holds(self.files) for fold in _Folder(self.storage.names()).folds):
@@ -167,7 +171,8 @@ class SourceLog:
         piece = _Piece(known[start].first, last)
         held = self._held_by_folds()
         body = pa.BufferOutputStream()
-        with pa.ipc.new_stream(body, FILES, options=_COMPRESSED) as writer:
+        schema = FILES.with_metadata({_PLACE: self._place(piece)})
+        with pa.ipc.new_stream(body, schema, options=_COMPRESSED) as writer:
             writer.write_table(logged.table(piece.first, last))
         # If it is there, another driver has written the same.
         if self.storage.create(piece.name, _framed(_FOLD, body.getvalue().to_pybytes())):
@@ -184,11 +189,16 @@ class SourceLog:
         ]
 
     def _segment(self, piece: _Piece) -> list[Entry]:
-        files: list[Entry] = json.loads(self._body(piece, _SEGMENT))["files"]
+        content = json.loads(self._body(piece, _SEGMENT))
+        self._check_place(piece, content.get("place"))
+        files: list[Entry] = content["files"]
         return files
 
     def _folded(self, piece: _Piece) -> pa.Table:
-        return pa.ipc.open_stream(self._body(piece, _FOLD)).read_all()
+        table = pa.ipc.open_stream(self._body(piece, _FOLD)).read_all()
+        place = (table.schema.metadata or {}).get(_PLACE)
+        self._check_place(piece, place and place.decode())
+        return table.replace_schema_metadata(None)
 
     def _body(self, piece: _Piece, kind: bytes) -> bytes:
         content = self.storage.get(piece.name)
@@ -199,6 +209,18 @@ class SourceLog:
                 "was altered; restore it from a copy"
             )
         return body
+
+    def _place(self, piece: _Piece) -> str:
+        """Which source's log a piece is of, and where it is there."""
+        return f"{self.storage.folder.rpartition('/')[2]}/{piece.name}"
+
+    def _check_place(self, piece: _Piece, place: str | None) -> None:
+        """Raise DamagedState if a piece has the content of another."""
+        if place not in (None, self._place(piece)):
+            raise DamagedState(
+                f"source log {self._path(piece)} has the content of {place}, so files were mixed "
+                "up; restore it from a copy"
+            )
 
     def _path(self, piece: _Piece) -> str:
         return f"{self.storage.folder}/{piece.name}"

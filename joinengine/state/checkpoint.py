@@ -143,7 +143,7 @@ _PARTS = {"format", "id", "query"}
 
 def write_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> None:
     """Write the account of the query, with its CRC."""
-    sealed = {**account, "crc32": _crc_of(account)}
+    sealed = {**account, "crc32": crc_of(account)}
     checkpoint.storage.put(ACCOUNT, json.dumps(sealed, indent=1).encode())
 
 
@@ -163,7 +163,7 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
         account = {}
     # An older version wrote no CRC, and these parts alone.
     crc32 = account.pop("crc32", None)
-    whole = account.keys() == _PARTS if crc32 is None else crc32 == _crc_of(account)
+    whole = account.keys() == _PARTS if crc32 is None else crc32 == crc_of(account)
     if not whole:
         raise DamagedState(
             f"{path} does not match its CRC, so it is truncated or was altered; restore it from a "
@@ -191,5 +191,6 @@ def read_note(
         ) from None
 
 
-def _crc_of(account: Mapping[str, Any]) -> int:
+def crc_of(account: Mapping[str, Any]) -> int:
+    """The CRC-32 of plain values, in whichever order they are written."""
     return zlib.crc32(json.dumps(account, sort_keys=True).encode())

@@ -143,6 +143,12 @@ class Shelves:
         return sum(run.live_bytes for run in self.state.values())
 
     @property
+    def pending_bytes(self) -> int:
+        """Bytes of what the other shelves hold: rows that wait for a match, and marks of others."""
+        others = (runs for shelf, runs in self.runs.items() if shelf != STATE)
+        return sum(run.live_bytes for runs in others for run in runs.values())
+
+    @property
     def is_empty(self) -> bool:
         """Whether no shelf holds a run."""
         return not any(self.runs.values())

@@ -33,7 +33,7 @@ from joinengine.world.storage import Entry, Storage, StoredFile
 PRIVATE = 0o700
 #: The names of drafts, and how old one is that nobody writes any more, in seconds.
 _DRAFT, _LEFT_S = re.compile(r"\..+\.[0-9a-f]{12}"), 86_400
-#: Errors of a disk -> what is the matter, and what helps.
+#: Errors of a disk, or of who opens a file -> what is the matter, and what helps.
 _REFUSALS = {
     errno.ENOSPC: ("the disk is full", "make room on it"),
     errno.EDQUOT: ("the quota is used up", "make room or raise the quota"),
@@ -42,6 +42,8 @@ _REFUSALS = {
     errno.EACCES: ("this user has no write permission", "grant it write permission"),
     errno.EPERM: ("this user has no write permission", "grant it write permission"),
     errno.EIO: ("the disk has failed", "check the disk"),
+    errno.EMFILE: ("this process has too many files open", "raise the limit (ulimit -n)"),
+    errno.ENFILE: ("the machine has too many files open", "raise the limit (sysctl fs.file-max)"),
 }
 
 

@@ -17,6 +17,8 @@ from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.matrix import Grid
 from joinengine.layouts.shuffle import Shuffled
 from joinengine.model.keys import U_BITS, Mode
+from joinengine.model.query import JoinType
+from joinengine.model.windows import sliding, within
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.cases import CHOICES, EACH_ROUTER
@@ -100,3 +102,23 @@ def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
         assert record.work.probe_copies == messages - copies
     if layout in ("mnrt", "qmmp"):
         assert (Mode.SPLIT if sizes == (90, 90) else Mode.COPIED) in modes
+
+
+@pytest.mark.parametrize("how", JoinType)
+@pytest.mark.parametrize("slides", [False, True])
+def test_bytes_of_state_and_of_what_waits_are_those_of_the_files(tmp_path, how, slides):
+    """But for what dead rows and the heads of files take: less than a third."""
+    interval = within("lt", "rt", lower="-9 ms", upper="9 ms", delay="0 s")
+    window = sliding("lt", "rt", "9 ms", "3 ms", delay="0 s") if slides else interval
+    query = LocalQuery(tmp_path, two_way(window, 2, how=how), "hash")
+    rng = random.Random(5)
+    for batch in range(12):
+        left, right = (
+            [(rng.randrange(400), 2000 * batch + i, i) for i in range(2000)] for _ in range(2)
+        )
+        query.run_tuples(batch, left, right)
+    state = query.records[-1].joins[0].state
+    files = sum(file.stat().st_size for file in (tmp_path / "joinengine" / "runs").iterdir())
+    assert 0.67 * files < state.size_bytes + state.pending_bytes <= files
+    watched = how is not JoinType.INNER
+    assert (state.pending_bytes > 0) is (state.pending_rows > 0) is watched

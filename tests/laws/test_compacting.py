@@ -106,6 +106,27 @@ def test_a_damaged_showing_is_refused_by_name():
             query.restart()
 
 
+def test_every_bit_of_a_showing_counts():
+    """Its last batch and its files say which results are visible."""
+    query = start(MemoryWorld(), (2, 1 << 30))
+    for number in range(2):
+        query.run_tuples(number, *BATCHES[number])
+    folder = query.checkpoint.showings
+    whole, shown = folder.get("00000000"), showings.find(query.checkpoint, 0)
+    for position in range(len(whole)):
+        altered = bytearray(whole)
+        altered[position] ^= 4
+        folder.put("00000000", bytes(altered))
+        with suppress(DamagedState):
+            assert showings.find(query.checkpoint, 0) == shown
+
+
+def test_a_showing_of_an_older_version_is_read():
+    query = start(MemoryWorld(), (3, 1 << 30))
+    query.checkpoint.showings.put("00000000", b'{"through": 2, "files": ["a"]}')
+    assert showings.find(query.checkpoint, 0) == showings.Showing(2, ("a",))
+
+
 def test_files_have_about_the_target_size():
     world = MemoryWorld()
     query = start(world, (9, 60_000))

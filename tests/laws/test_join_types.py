@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import tempfile
 
 import pytest
@@ -15,6 +16,7 @@ from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi
 from joinengine.model.windows import INT_MAX, sliding, tumbling, within
+from joinengine.operators.join import watchers
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -228,3 +230,33 @@ def test_a_tail_that_matches_nothing_moves_the_watermark(how, tail, tmp_path):
     found = query.output()
     assert (1, 1, 0) in {row[:3] for row in found}
     assert query.state.clock.watermark == 10**6
+
+
+@pytest.mark.parametrize("how", [how for how in JOIN_TYPES if how != "inner"])
+@pytest.mark.parametrize("slides", [False, True])
+def test_marks_are_united_a_few_at_a_time(tmp_path, monkeypatch, how, slides):
+    """However many rows match in a batch, so that a task keeps to its memory."""
+    most, united = 60, []
+    monkeypatch.setattr(watchers, "MARKS", most)
+    unite = watchers._united
+
+    def watched(marks):
+        united.append(sum(len(numbers) for numbers, _ in marks))
+        return unite(marks)
+
+    monkeypatch.setattr(watchers, "_united", watched)
+    interval = within("lt", "rt", lower="-400 us", upper="400 us", delay="0 s")
+    window = sliding("lt", "rt", "400 us", "200 us", delay="0 s") if slides else interval
+    query = LocalQuery(tmp_path, two_way(window, 2, how=how), "hash")
+    rng = random.Random(3)
+    batches = [
+        [
+            [(rng.randrange(99), 1000 * batch + i, 200 * batch + i) for i in range(200)]
+            for _ in range(2)
+        ]
+        for batch in range(4)
+    ]
+    feed(query, batches)
+    query.finish(len(batches))
+    assert query.output() == joined(*everything(batches), window, how)
+    assert max(united) < 4 * most  # with those that one call adds; all of a batch are six times

@@ -92,7 +92,10 @@ def test_what_could_not_be_written_leaves_no_draft(storage, verb):
     assert os.listdir(storage.folder) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize(
+    "number",
+    [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE, errno.ENFILE],
+)
 def test_each_refusal_of_a_disk_says_what_helps(number):
     with pytest.raises(CannotWrite) as caught, writing("/x/y"):
         raise OSError(number, "..")

@@ -202,6 +202,22 @@ def test_a_damaged_fold_is_refused_by_name(files, damage):
         Driver(files)
 
 
+@pytest.mark.parametrize("are_folds", [False, True])
+def test_pieces_that_were_swapped_are_refused_by_name(files, are_folds):
+    names = [name for name in filled(files, 30).names if ("-" in name) is are_folds]
+    first, other = (f"log/{name}" for name in names[-2:])
+    files[first], files[other] = files[other], files[first]
+    with pytest.raises(DamagedState, match=f"{first} has the content of {other}, so"):
+        Driver(files)
+
+
+def test_logs_of_sources_that_were_swapped_are_refused_by_name(files):
+    filled(files, 5)
+    others = {name.replace("log/", "other/"): content for name, content in files.items()}
+    with pytest.raises(DamagedState, match=r"source log other/.* has the content of log/0"):
+        SourceLog(MemoryStorage("other", others), 1).read_on()
+
+
 def test_a_version_that_knows_no_folds_misses_what_is_folded(files):
     """It takes names of digits alone for segments, and asks that they follow on each other."""
     numbers = [int(name) for name in filled(files, 30).names if name.isdigit()]

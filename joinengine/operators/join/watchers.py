@@ -13,7 +13,8 @@ Law: an entry is judged once, after every mark that can concern it. An entry is 
 no partner at or above the watermark w_b can match it. All tuples of batch b are at or above w_b, so
 the last mark was made in batch b - 1 at the latest, and has been read.
 Cost: one more copy of a watched tuple; per batch and instance one mark for each watched tuple that
-met a partner; judging looks at the entries that are due, which are the head of each run.
+met a partner, or several if marks are too many to be held together; judging looks at the entries
+that are due, which are the head of each run.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import PENDING
-from joinengine.state.run import OpenRun
+from joinengine.state.run import OpenRun, Run
 from joinengine.state.upkeep import Shelf
 
 #: The last columns of an entry: its number and when it closes, if no column has these names.
 ENTRY, CLOSES = "__entry", "__closes"
-#: Entries that are kept or judged together, and marks that are gathered before they are united.
+#: Entries that are kept or judged together, and marks that are united: at most so many, and of a
+#: task's memory an eighth, of which a mark takes so many bytes while it is united with others.
 ENTRIES = 1 << 18
-MARKS = 1 << 20
+MARKS, MARK_BYTES = 1 << 20, 64
 _NEVER = np.iinfo(np.int64).max
 #: Shelves of watchers beside PENDING: the marks of the last batch, and the marks read before.
 UNREAD, SEEN = "unread", "seen"
@@ -114,12 +116,19 @@ def closing_times(
 
 
 class Marker:
-    """Gathers the marks that one join task makes, and seals them for the watchers."""
+    """Gathers the marks that one join task makes, and seals them with `keeper` for the watchers.
 
-    def __init__(self, spec: JoinSpec, watchers: int, batch: int) -> None:
+    `most`: how many it holds.
+    """
+
+    def __init__(
+        self, spec: JoinSpec, watchers: int, batch: int, keeper: Keeper, most: int
+    ) -> None:
         self._spec = spec
         self._watchers = watchers
         self._batch = batch
+        self._keeper = keeper
+        self._most = most
         self._marks: dict[Side, list[tuple[Words, Ints]]] = {side: [] for side in spec.watched}
         self._waiting = 0
 
@@ -135,23 +144,27 @@ class Marker:
         kept = closes[first] if isinstance(closes, np.ndarray) else np.full(len(first), closes)
         self._marks[side].append((numbers, kept))
         self._waiting += len(numbers)
-        if self._waiting > MARKS:
-            self._marks = {side: [_united(marks)] for side, marks in self._marks.items() if marks}
-            self._marks = {side: self._marks.get(side, []) for side in self._spec.watched}
-            self._waiting = 0
+        if self._waiting > self._most:
+            self._marks = {side: _united(marks) for side, marks in self._marks.items()}
+            self._waiting = sum(
+                len(numbers) for marks in self._marks.values() for numbers, _ in marks
+            )
+            if self._waiting > self._most // 2:
+                self.seal()
 
-    def seal(self, keeper: Keeper) -> None:
-        """Seal one run for each watcher and side."""
+    def seal(self) -> None:
+        """Seal one run for each watcher and side; those of a batch may repeat marks."""
         for side, marks in self._marks.items():
             if not marks:
                 continue
-            numbers, closes = _united(marks)
+            ((numbers, closes),) = _united(marks)
             watchers = watcher_of(numbers, self._spec.windows_each, self._watchers)
             order = np.argsort(watchers, kind="stable")
             bounds = np.searchsorted(watchers[order], np.arange(self._watchers + 1))
             for watcher in np.flatnonzero(np.diff(bounds)).tolist():
                 rows = order[bounds[watcher] : bounds[watcher + 1]]
-                keeper.seal(watcher, side, numbers[rows], _mark_columns(closes[rows]))
+                self._keeper.seal(watcher, side, numbers[rows], _mark_columns(closes[rows]))
+        self._marks, self._waiting = {side: [] for side in self._spec.watched}, 0
 
 
 class Watchers:
@@ -163,6 +176,7 @@ class Watchers:
         self._closing = task.facts[CLOSING]
         self._batch = desk.header.batch
         self._most_bytes = task.memory_bytes // 8
+        self._most_marks = max(min(MARKS, self._most_bytes // MARK_BYTES), 1)
         held = WatchShelf(spec, PENDING, tuples=True)
         self._schemas = {side: held.schema(side) for side in spec.watched}
         self._pending, self._unread, self._seen = (
@@ -174,7 +188,8 @@ class Watchers:
             )
             for shelf in (PENDING, UNREAD, SEEN)
         )
-        self.marker = Marker(spec, int(task.facts[WATCHERS]), self._batch)
+        watchers = int(task.facts[WATCHERS])
+        self.marker = Marker(spec, watchers, self._batch, self._unread, self._most_marks)
 
     def judge(self, watcher: int, results: Results) -> None:
         """Read the marks of the last batch, and judge the entries that are due."""
@@ -182,10 +197,10 @@ class Watchers:
             place = watcher, side
             pending = self._pending.open(self._runs[PENDING].get(place, ()))
             seen = self._seen.open(self._runs[SEEN].get(place, ()))
-            fresh = self._read_marks(watcher, side, seen)
-            if self._spec.how is JoinType.LEFT_SEMI:
-                self._let_go_matched(fresh, pending, results)
-            else:
+            for fresh in self._read_marks(watcher, side, seen):
+                if self._spec.how is JoinType.LEFT_SEMI:
+                    self._let_go_matched(fresh, pending, results)
+            if self._spec.how is not JoinType.LEFT_SEMI:
                 pending = self._let_go_due(side, pending, seen, results)
             pending = self._forget(self._pending, pending)
             seen = self._forget(self._seen, seen)
@@ -213,7 +228,7 @@ class Watchers:
 
     def close(self) -> None:
         """Seal the marks of this batch; the next batch reads them."""
-        self.marker.seal(self._unread)
+        self.marker.seal()
 
     def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
         """Which rows have entries, their numbers, and when they close."""
@@ -237,20 +252,19 @@ class Watchers:
             closes = np.where(timeless, EARLIEST, closes)
         return rows, ids, closes
 
-    def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Words:
-        """The new ones of the last batch's marks; they are added to `seen`."""
-        unread = self._unread.open(self._runs[UNREAD].get((watcher, side), ()))
-        if not unread:
-            return np.empty(0, np.uint64)
-        marks = [(run.words, self._closes(run)) for run in unread]
-        numbers, closes = _united(marks)
-        new = ~_among(numbers, seen)
-        numbers, closes = numbers[new], closes[new]
-        for run in unread:
-            self._unread.forget(run.run)
-        if len(numbers):
-            seen.append(self._seen.seal(watcher, side, numbers, _mark_columns(closes)))
-        return numbers
+    def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Iterator[Words]:
+        """The new ones of the last batch's marks, as many as fit; they are added to `seen`."""
+        runs = self._runs[UNREAD].get((watcher, side), ())
+        for some, last in _portions(runs, self._most_marks):
+            unread = self._unread.open(some)
+            ((numbers, closes),) = _united([(run.words, self._closes(run)) for run in unread])
+            new = ~_among(numbers, seen)
+            numbers, columns = numbers[new], _mark_columns(closes[new])
+            for run in unread:
+                self._unread.forget(run.run)
+            if len(numbers):
+                seen.append(self._seen.seal(watcher, side, numbers, columns, own_file=not last))
+                yield numbers
 
     def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
         """Show the tuples whose first partner was found (semi joins)."""
@@ -330,12 +344,26 @@ def _closing_of(columns: pa.RecordBatch) -> Ints:
     return fixed_width(columns.column(columns.num_columns - 1), np.dtype(np.int64))
 
 
-def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
-    """Marks in any order -> each mark once, in order."""
+def _portions(runs: Sequence[Run], most: int) -> Iterator[tuple[Sequence[Run], bool]]:
+    """Runs that have `most` rows together, or one run; and whether no others follow."""
+    start = 0
+    while start < len(runs):
+        stop, rows = start + 1, runs[start].rows
+        while stop < len(runs) and rows + runs[stop].rows <= most:
+            rows += runs[stop].rows
+            stop += 1
+        yield runs[start:stop], stop == len(runs)
+        start = stop
+
+
+def _united(marks: Sequence[tuple[Words, Ints]]) -> list[tuple[Words, Ints]]:
+    """Marks in any order -> each mark once, in order; none of none."""
+    if not marks:
+        return []
     numbers = np.concatenate([numbers for numbers, _ in marks])
     closes = np.concatenate([closes for _, closes in marks])
     numbers, first = np.unique(numbers, return_index=True)
-    return numbers, closes[first]
+    return [(numbers, closes[first])]
 
 
 def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:

@@ -246,9 +246,9 @@ def _not_there(place: str) -> DamagedState:
 
 
 def _text_of(path: str) -> str | None:
-    """The content of a file; None: there is none."""
+    """The content of a file; None: there is none. What is no text in it is replaced."""
     try:
-        return Path(path).read_text("utf-8")
+        return Path(path).read_text("utf-8", "replace")
     except OSError:
         return None
 
