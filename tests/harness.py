@@ -197,7 +197,6 @@ class LocalQuery:
             due = clock.tick_due(self.query, replace(self.runner.manifest, quiet=True), 0.0)
             if due is None:
                 return
-            frame = [[]]
         raise AssertionError("the driver asks for batches for ever")
 
     def settle(self, batch, most=8):
