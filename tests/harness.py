@@ -188,6 +188,7 @@ class LocalQuery:
     def finish(self, batch, most=8):
         """End all sources at `batch`, and run further batches as long as the driver asks for them.
 
+        Each of them says that the sources have ended, as feeds do.
         A batch that is killed comes again, as always.
         """
         sources = [n for n in range(len(self.query.sources)) if n not in self.query.tables]
