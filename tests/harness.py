@@ -188,6 +188,7 @@ class LocalQuery:
     def finish(self, batch, most=8):
         """End all sources at `batch`, and run further batches as long as the driver asks for them.
 
+        Each of them says that the sources have ended, as feeds do.
         A batch that is killed comes again, as always.
         """
         sources = [n for n in range(len(self.query.sources)) if n not in self.query.tables]
@@ -197,7 +198,6 @@ class LocalQuery:
             due = clock.tick_due(self.query, replace(self.runner.manifest, quiet=True), 0.0)
             if due is None:
                 return
-            frame = [[]]
         raise AssertionError("the driver asks for batches for ever")
 
     def settle(self, batch, most=8):

@@ -29,8 +29,8 @@ def advance(
 
     An operator's watermark is the least limit over its sides. A side that has brought no tuple
     with an event time for `idle_after` is left out, unless all are idle. Of a source with
-    `partitions` the slowest counts that is not idle. If results of an earlier
-    operator may come a batch after their cause, the limit of the batch before is used.
+    `partitions` the slowest counts that is not idle. For each earlier operator whose
+    results may come a batch after their cause, the limit of one batch before is used.
     """
     advanced = list[OperatorState]()
     slowest = {source: clocks.slowest(now_s) for source, clocks in (partitions or {}).items()}
@@ -68,7 +68,7 @@ def _advanced(
     for side in sides_of(operator):
         of_side = [report for report in inputs if report.side is side]
         side_clock, limit = _side(operator, side, clock.sides[side], of_side, upstream, now_s)
-        used = clock.sides[side].ahead if limit.lags else limit.time
+        used = [limit.time, *clock.sides[side].ahead][: limit.lags + 1][-1]
         held_back = held_back or used != limit.time
         sides[side] = side_clock
         if not _is_idle(operator, now_s - side_clock.idle_since):
@@ -91,7 +91,8 @@ def _side(
     limit = operator.limit(side, newest, upstream)
     if isinstance(operator.inputs[side], FromSource) and limit.time == math.inf:
         newest = math.inf
-    return SideClock(newest, idle_since, limit.time), limit
+    ahead = limit.time, *clock.ahead[: max(limit.lags - 1, 0)]
+    return SideClock(newest, idle_since, ahead), limit
 
 
 def _is_idle(operator: Operator, silent_s: float) -> bool:

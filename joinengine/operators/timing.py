@@ -79,10 +79,10 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
 
 
 class Limit(NamedTuple):
-    """How far event time has come on a side; `lags`: its tuples may come a batch late."""
+    """How far event time has come on a side; `lags`: so many batches late its tuples may come."""
 
     time: float
-    lags: bool = False
+    lags: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,16 +188,16 @@ def left_out_text(source: Input, name: str, delay_us: int | None, ahead_us: int 
 
 def followed(
     operators: Sequence[Operator], source: Input, columns: Sequence[str]
-) -> tuple[Input, Sequence[str], bool]:
+) -> tuple[Input, Sequence[str], int]:
     """Where event time comes from: the source, or the operator that does not just hand it on.
 
-    Returns that input, the names of the time columns there, and whether an operator on the way
-    (that one included) shows results a batch after their cause.
+    Returns that input, the names of the time columns there, and how many operators on the way
+    (that one included) show results a batch after their cause.
     """
-    lags = False
+    lags = 0
     while isinstance(source, FromOperator):
         before = operators[source.operator]
-        lags = lags or before.lags
+        lags += before.lags
         through = before.time_through(_made(before, columns))
         if through is None:
             break

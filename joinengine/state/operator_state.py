@@ -94,12 +94,12 @@ class SideClock:
     `newest`: the greatest event time seen (-inf: none yet, inf: the side has ended). `idle_since`:
     when the side last brought a tuple, in seconds since the epoch (inf: not yet). `ahead`: the
     limit of the side as it would be if no earlier operator delivered results a batch after their
-    cause.
+    cause; and what it was before, the newest first, for as many batches as tuples may come late.
     """
 
     newest: float = -math.inf
     idle_since: float = math.inf
-    ahead: float = -math.inf
+    ahead: tuple[float, ...] = (-math.inf,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ def clock_to_json(clock: Clock) -> dict[str, Any]:
     """A clock; infinite times are text."""
     return {
         "sides": [
-            [_time_to_json(time) for time in (side.newest, side.idle_since, side.ahead)]
+            [_time_to_json(time) for time in (side.newest, side.idle_since, *side.ahead)]
             for side in clock.sides
         ],
         "watermark": _time_to_json(clock.watermark),
@@ -214,11 +214,15 @@ def clock_to_json(clock: Clock) -> dict[str, Any]:
 def clock_from_json(plain: dict[str, Any]) -> Clock:
     """The inverse of `clock_to_json`."""
     return Clock(
-        sides=tuple(SideClock(*map(_time_from_json, times)) for times in plain["sides"]),
+        sides=tuple(_side_from_json(*map(_time_from_json, times)) for times in plain["sides"]),
         watermark=_time_from_json(plain["watermark"]),
         closed=_time_from_json(plain["closed"]),
         held_back=plain["held_back"],
     )
+
+
+def _side_from_json(newest: float, idle_since: float, *ahead: float) -> SideClock:
+    return SideClock(newest, idle_since, ahead)
 
 
 def files_to_json(files: Iterable[StoredFile]) -> list[list[object]]:

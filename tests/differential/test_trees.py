@@ -1,7 +1,8 @@
 """Random chains of joins, of which most hold little, against DuckDB: nothing waits for ever.
 
-Most keys are NULL, so operators between others are often empty, and only the watermark moves. All
-sources end, or none does and time goes on far enough.
+Some are as-of joins, or joins with tables. Most keys are NULL, so operators between others are
+often empty, and only the watermark moves. All sources end, or none does and time goes on far
+enough.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from joinengine import Stream, StreamJoin, equi, within
+from joinengine import Stream, StreamJoin, asof, equi, within
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Table
 from tests.differential.cases import seeds
 from tests.harness import LocalQuery
 
@@ -44,8 +47,15 @@ class Tree:
         ]
         self.join, self.sql = streams[0], "select * from s0"
         layout = rng.choice(["auto", "hash", "mnrt", "pkg", "dynamic"])
+        self.tables = {i for i in range(1, n) if rng.random() < 0.3}
         for i in range(1, n):
             last = i == n - 1
+            if i in self.tables:
+                self._join_table(i, layout)
+                continue
+            if rng.random() < 0.25:
+                self._join_nearest(i, streams[i])
+                continue
             how = rng.choice((*TIMED, "right", "full") if last else LATER if i == 1 else TIMED)
             low = rng.choice([-100, 0, 0, 50])
             high = low + rng.choice([0, 60, 400])
@@ -66,6 +76,30 @@ class Tree:
             if not last and self.join._finish is not None:
                 self.sql = f"select * from ({self.sql}) where v0 % 3 > 0"
 
+    def _join_table(self, i, layout):
+        """By a type that hands on rows without keys, which tell how far time has come."""
+        how = self.rng.choice(["left", "left_anti"])
+        on, table = equi("k0", f"k{i}"), Table(None, f"s{i}", schema(i))
+        self.join = StreamJoin(self.join, table, on=on, how=how, layout=layout, instances=2)
+        kind = how.removeprefix("left_")
+        self.sql = f"select * from ({self.sql}) l {kind} join s{i} r on k0 = k{i}"
+
+    def _join_nearest(self, i, right):
+        how, direction = (
+            self.rng.choice(["inner", "left"]),
+            self.rng.choice(["backward", "nearest"]),
+        )
+        on = {"by": equi("k0", f"k{i}"), "direction": direction}
+        on = asof("t0", f"t{i}", **on, tolerance="90 us", delay="600 us")
+        self.join = StreamJoin(self.join, right, on=on, how=how, layout="mnrt", instances=2)
+        apart = f"(epoch_us(t0) - epoch_us(t{i}))"
+        near = f"k0 = k{i} and {apart} between {0 if direction == 'backward' else -90} and 90"
+        self.sql = f"""select * exclude (n) from
+            (select *, row_number() over () as n from ({self.sql})) l left join s{i} r on {near}
+            qualify row_number() over (partition by n order by abs({apart}), {apart} < 0) = 1"""
+        if how == "inner":
+            self.sql = f"select * from ({self.sql}) where k{i} is not null"
+
     def _sql(self, i, how, low, high, where):
         right = f"(select * from s{i}{'' if where is None else f' where {where}'}) r"
         on = f"k0 = k{i} and epoch_us(t{i}) - epoch_us(t0) between {low} and {high}"
@@ -76,6 +110,7 @@ class Tree:
         """Per batch and stream the rows: (key, value, time)."""
         rng, found = self.rng, []
         empty = {2} if self.n == 4 and rng.random() < 0.6 else set()
+        moments = [rng.sample(range(-150, 150), 9) for _ in range(self.n)]
         for batch in range(rng.randint(1, 5)):
             both = []
             for stream in range(self.n):
@@ -85,9 +120,9 @@ class Tree:
                         (
                             None if rng.random() < nulls else rng.randrange(4),
                             rng.randrange(100),
-                            200 * batch + rng.randint(-150, 150),
+                            300 * batch + moments[stream][row],
                         )
-                        for _ in range(rng.choice([0, 2, 9]))
+                        for row in range(rng.choice([0, 2, 9]))
                     ]
                 )
             found.append(both)
@@ -102,13 +137,13 @@ def table(n, rows):
 
 def results(tree, batches, folder, *, ends):
     plan = tree.join
-    query = LocalQuery(folder, plan.query(), "hash", choices=plan._planned().choices)
-    places = [source.place for source in plan._flat()[1]]
-    numbers = {f"s{n}": n for n in range(tree.n)}
+    # Sources are numbered as they come, so that the n-th of them is s<n>.
+    whole = [(n, table(n, [row for both in batches for row in both[n]])) for n in tree.tables]
+    jobs, choices = InlineJobs(tables=[whole]), plan._planned().choices
+    query = LocalQuery(folder, plan.query(), "hash", choices=choices, jobs=jobs)
+    streams = [n for n in range(tree.n) if n not in tree.tables]
     for number, both in enumerate(batches):
-        frame = [
-            (at, table(numbers[place], both[numbers[place]])) for at, place in enumerate(places)
-        ]
+        frame = [(n, table(n, both[n])) for n in streams]
         query.run(number, [frame])
     if ends:
         query.finish(len(batches), most=20)

@@ -1,11 +1,16 @@
-"""`last(..)` over a join ends when its sources have: what it keeps for rows to come is dropped."""
+"""Aggregates over joins: rows that come some batches late reach their windows, and queries end."""
 
 from __future__ import annotations
 
-from joinengine import StreamAggregate, StreamJoin, equi, last, within
+import pyarrow as pa
+import pytest
+
+from joinengine import StreamAggregate, StreamJoin, asof, equi, last, windows, within
+from joinengine.lab.inline.inline_jobs import InlineJobs
+from joinengine.model.keys import Side
 from joinengine.sources.readings import Reading
-from joinengine.spark.sources.inputs import Stream
-from tests.harness import LEFT, RIGHT, LocalQuery
+from joinengine.spark.sources.inputs import Stream, Table
+from tests.harness import LEFT, RIGHT, LocalQuery, rows
 
 
 def source(name, schema):
@@ -28,3 +33,37 @@ def test_a_query_ends_though_its_rows_were_judged_before_the_sources_ended(tmp_p
     query.run_tuples(1, [(2, 2, 1000)], [(3, 2, 1000)])  # they match nothing, and time goes on
     query.finish(2, most=20)
     assert len(query.output()) == 1
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("n_tables", [1, 2, 3])
+def test_rows_that_no_table_matches_come_as_many_batches_late_as_there_are_tables(
+    n_tables, waits, tmp_path
+):
+    """The watermark of the windows waits for them, also after restarts."""
+    joined, jobs = source("l", LEFT), InlineJobs(tables=[[]])
+    if waits:
+        nearest = asof("lt", "rt", by=equi("lk", "rk"), delay="0 us")
+        joined = StreamJoin(joined, source("r", RIGHT), on=nearest, how="left", instances=2)
+    for number in range(n_tables):
+        schema = pa.schema([(f"k{number}", pa.int64())])
+        table = Table(None, f"t{number}", schema)
+        on = equi("lk", f"k{number}")
+        joined = StreamJoin(joined, table, on=on, how="left", instances=2)
+        only = pa.RecordBatch.from_pydict({f"k{number}": [1]}, schema=schema)
+        jobs.tables[0].append((number + 1 + waits, only))
+    window = windows("lt", "10 us", delay="0 us")
+    counts = StreamAggregate(
+        joined, by="lk", aggregates={"n": "count(*)"}, window=window, instances=2
+    )
+    planned = counts._planned()
+    query = LocalQuery(tmp_path, planned.query, "hash", choices=planned.choices, jobs=jobs)
+    for batch in range(6):
+        time = 100 * batch
+        frame = [(0, rows(Side.LEFT, [(2, batch, time + 3), (1, batch, time + 5)]))]
+        frame += [(1, rows(Side.RIGHT, [(1, batch, time + 5)]))] if waits else []
+        query.run(batch, [frame])
+        query.restart()
+    query.finish(6, most=20)
+    assert query.runner.manifest.operators[-2].late_rows == 0
+    assert sum(row[1] * n for row, n in query.output().items()) == 12
