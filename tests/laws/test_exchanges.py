@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joinengine.balancing import llfd
 from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.mixed import plan_llfd, plan_minmig, plan_mintable
 from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.statistics import Interval
 from joinengine.model.keys import Placement
@@ -50,3 +54,22 @@ def test_readj_without_keys_moves_nothing(rest):
     none = np.zeros((2, 0))
     interval = Interval(np.zeros(0, np.uint64), none, none, np.array(rest))
     assert plan_readj(gather_loads([interval], RoutingTable(), Modulo(2)), 0.05) == {}
+
+
+def tried_everywhere(assignment, item):
+    """The exchange of LLFD, looked for at every instance."""
+    for instance in np.argsort(assignment.level, kind="stable").tolist():
+        exchanged, fits = assignment.room_for(item, instance)
+        if fits:
+            return instance, exchanged
+    instance = assignment.least_bad(item)
+    return instance, assignment.room_for(item, instance)[0]
+
+
+@pytest.mark.parametrize("planner", [plan_llfd, plan_mintable, plan_minmig])
+@settings(max_examples=40, deadline=None)
+@given(loads=some_loads(), imbalance=st.sampled_from([0.0, 0.05]))
+def test_llfd_looks_for_no_room_where_there_is_none(planner, loads, imbalance):
+    ours = planner(loads, imbalance)
+    with patch.object(llfd, "_exchange", tried_everywhere):
+        assert planner(loads, imbalance) == ours
