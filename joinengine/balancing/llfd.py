@@ -73,7 +73,7 @@ class Assignment:
     """
 
     def __init__(
-        self, items: Items, spots: Spots, rest: Floats, priority: Floats, imbalance: float
+        self, items: Items, spots: Spots, rest: Floats, priority: Floats | Ints, imbalance: float
     ) -> None:
         self.cost = items.cost
         n = len(rest)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joinengine.balancing import llfd
+from joinengine.balancing import llfd, mixed
 from joinengine.balancing.loads import gather_loads
-from joinengine.balancing.mixed import plan_llfd, plan_minmig, plan_mintable
+from joinengine.balancing.mixed import plan_llfd, plan_minmig, plan_mintable, plan_mixed_bf
 from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.statistics import Interval
 from joinengine.model.keys import Placement
@@ -73,3 +73,12 @@ def test_llfd_looks_for_no_room_where_there_is_none(planner, loads, imbalance):
     ours = planner(loads, imbalance)
     with patch.object(llfd, "_exchange", tried_everywhere):
         assert planner(loads, imbalance) == ours
+
+
+@pytest.mark.parametrize("degree", [None, 2])
+@settings(max_examples=30, deadline=None)
+@given(loads=some_loads(), table_limit=st.sampled_from([0, 3, 3000]))
+def test_ranks_of_priorities_are_as_good_as_the_priorities(degree, loads, table_limit):
+    ours = plan_mixed_bf(loads, 0.05, table_limit=table_limit, degree=degree)
+    with patch.object(mixed, "_ranked", lambda priority: priority):
+        assert plan_mixed_bf(loads, 0.05, table_limit=table_limit, degree=degree) == ours
