@@ -22,7 +22,7 @@ import numpy as np
 from joinengine.balancing.llfd import ROUNDING, as_changes, whole_homes
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.shares import NewShares
-from joinengine.balancing.statistics import Floats, Ints
+from joinengine.balancing.statistics import Floats, Ints, noise
 
 
 def score(level: Floats) -> float:
@@ -33,6 +33,19 @@ def score(level: Floats) -> float:
     """
     mean = float(level.mean())
     return 100 * float(level.std()) / mean if mean else 0.0
+
+
+def chance(level: Floats) -> float:
+    """By how much counting noise may raise the square of the score.
+
+    The variance of a count is its mean, so the sum of squared deviations over the mean is a
+    chi-square of as many degrees as there are loads, about.
+
+    >>> chance(np.full(2, 100.0))
+    400.0
+    """
+    mean = float(level.mean())
+    return 1e4 / mean * (1 + noise(2 * len(level)) / len(level)) if mean else 0.0
 
 
 def plan_dlb_heavy(loads: Loads, threshold: float) -> NewShares:

@@ -73,7 +73,7 @@ class Assignment:
     """
 
     def __init__(
-        self, items: Items, spots: Spots, rest: Floats, priority: Floats, imbalance: float
+        self, items: Items, spots: Spots, rest: Floats, priority: Floats | Ints, imbalance: float
     ) -> None:
         self.cost = items.cost
         n = len(rest)
@@ -208,10 +208,11 @@ def _add(pool: Counter[int], some: Some) -> list[int]:
 
 def _exchange(assignment: Assignment, item: int) -> tuple[int, Some]:
     """The instance for one key of `item`, and the keys that leave it to make room."""
-    order = np.argsort(assignment.level, kind="stable").tolist()
-    for instance in order:
-        exchanged, fits = assignment.room_for(item, instance)
-        if fits:
-            return instance, exchanged
+    # A key above the limit does not even fit alone.
+    if assignment.cost[item] <= assignment.limit * (1 + ROUNDING):
+        for instance in np.argsort(assignment.level, kind="stable").tolist():
+            exchanged, fits = assignment.room_for(item, instance)
+            if fits:
+                return instance, exchanged
     instance = assignment.least_bad(item)
     return instance, assignment.room_for(item, instance)[0]

@@ -7,8 +7,9 @@ no exchange helps. Without a sigma, the largest of 0.1, 0.01, .. 1e-5 that reach
 none does, the one that ends lowest.
 Law: each exchange lowers the load of the more loaded of two instances; no key moves more than 5
 times, so it ends.
-Cost: O(candidates * log candidates) for each pair of instances looked at; after an exchange only
-pairs with one of its two instances are looked at again.
+Cost: an exchange looks at the pairs of instances that may gain most, and for each at the sorted
+loads of both; and N * N numbers are compared some times. A sigma under which keys that go back
+bring more than the goal is tried only if no other reaches it.
 Source: Gedik, VLDBJ 2014, as Fang et al. (2016 and JOS 2017) describe and run it. Ours: the best
 partner of a key is found by search in the sorted loads instead of by trying all pairs; the
 exchange chosen is the same.
@@ -17,171 +18,232 @@ exchange chosen is the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING, as_changes, whole_homes
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.shares import NewShares
-from joinengine.balancing.statistics import Floats, Ints
+from joinengine.balancing.statistics import Bools, Floats, Ints
+from joinengine.kernels.probing import distinct, expand_ranges
 
 SIGMAS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 MAX_MOVES = 5
+#: An exchange must gain this part of the mean.
+LEAST_GAIN = 1e-9
 
 
 def plan_readj(loads: Loads, imbalance: float, sigma: float | None = None) -> NewShares:
     """The keys to place anew."""
-    best, lowest = None, np.inf
+    cost, goal = loads.spread + loads.fixed, _goal(loads, imbalance)
+    trials = dict[int, Bools]()  # by how many keys are heavy: as many are the same ones
     for least in SIGMAS if sigma is None else (sigma,):
-        homes, level = _readjust(loads, imbalance, least)
-        if level.max() < lowest:
-            best, lowest = homes, level.max()
-        if level.max() <= _goal(loads, imbalance):
-            break
-    assert best is not None
-    return as_changes(loads, best)
+        heavy = cost >= least * _mean(loads)
+        trials.setdefault(int(heavy.sum()), heavy)
+    floors = {n: _floor(loads, heavy) for n, heavy in trials.items()}
+    made = dict[int, tuple[Ints, float]]()
+    for n in trials:
+        if floors[n] <= goal * (1 + ROUNDING):
+            made[n] = _readjusted(loads, goal, trials[n])
+            if made[n][1] <= goal:
+                return as_changes(loads, made[n][0])
+    for n in trials:
+        lowest = min((peak for _, peak in made.values()), default=np.inf)
+        if n not in made and floors[n] <= lowest * (1 + ROUNDING):
+            made[n] = _readjusted(loads, goal, trials[n])
+    best = min((n for n in trials if n in made), key=lambda n: made[n][1])
+    return as_changes(loads, made[best][0])
 
 
-def _readjust(loads: Loads, imbalance: float, sigma: float) -> tuple[Ints, Floats]:
-    """(K,) homes and (N,) loads after the exchanges among keys of at least `sigma` means."""
+def _mean(loads: Loads) -> float:
     cost = loads.spread + loads.fixed
-    homes, _ = whole_homes(loads)
-    n = loads.n_instances
-    mean = (loads.rest.sum() + cost.sum()) / n
-    homes = np.where(cost >= sigma * mean, homes, loads.homes)
-    level = loads.rest + np.bincount(homes, cost, minlength=n)
-    free = np.flatnonzero((cost >= sigma * mean) & (cost > 0))
-    free = free[np.lexsort((loads.hashes[free], loads.held[free], cost[free]))]
-    moves = np.zeros(len(cost), np.int64)
-    goal = _goal(loads, imbalance)
-    at = [free[homes[free] == instance] for instance in range(n)]
-    pairs = _Pairs(cost, loads.held, at, level)
-    while level.max() > goal:
-        gain, key, partner, target = pairs.best()
-        if gain[0] <= 1e-9 * mean:
-            break
-        source = int(homes[key])
-        for moved, to in ((key, target), (partner, source)):
-            if moved >= 0:
-                level[homes[moved]] -= cost[moved]
-                level[to] += cost[moved]
-                homes[moved] = to
-                moves[moved] += 1
-        both = free[(homes[free] == source) | (homes[free] == target)]
-        both = both[moves[both] < MAX_MOVES]
-        for instance in (source, target):
-            at[instance] = both[homes[both] == instance]
-        pairs.renew([source, target])
-    return homes, level
-
-
-Exchange = tuple[tuple[float, float], int, int, int]
+    return float((loads.rest.sum() + cost.sum()) / loads.n_instances)
 
 
 def _goal(loads: Loads, imbalance: float) -> float:
     """UL, or the heaviest key if that is more: no plan of whole keys goes below it."""
+    heaviest = float((loads.spread + loads.fixed).max(initial=0.0))
+    return max((1 + imbalance) * _mean(loads), heaviest) * (1 + ROUNDING)
+
+
+def _floor(loads: Loads, heavy: Bools) -> float:
+    """What the greatest load is not below if all but (K,) `heavy` keys are at their base homes."""
+    cost = np.where(heavy, 0.0, loads.spread + loads.fixed)
+    level = loads.rest + np.bincount(loads.homes, cost, minlength=loads.n_instances)
+    heaviest = float((loads.spread + loads.fixed)[heavy].max(initial=0.0))
+    return max(float(level.max()), float(level.min()) + heaviest)
+
+
+def _readjusted(loads: Loads, goal: float, heavy: Bools) -> tuple[Ints, float]:
+    """(K,) homes, and the greatest load, after the exchanges among (K,) `heavy` keys."""
     cost = loads.spread + loads.fixed
-    mean = (loads.rest.sum() + cost.sum()) / loads.n_instances
-    return max((1 + imbalance) * float(mean), float(cost.max(initial=0.0))) * (1 + ROUNDING)
+    homes = np.where(heavy, whole_homes(loads)[0], loads.homes)
+    level = loads.rest + np.bincount(homes, cost, minlength=loads.n_instances)
+    free = np.flatnonzero(heavy & (cost > 0))
+    free = free[np.lexsort((loads.hashes[free], loads.held[free], cost[free]))]
+    pairs = _Pairs(cost[free], loads.held[free], homes[free], level)
+    least = LEAST_GAIN * _mean(loads)
+    while level.max() > goal:
+        exchange = pairs.best()
+        if exchange is None or exchange.gain <= least:
+            break
+        pairs.make(exchange)
+    homes[free] = pairs.homes
+    return homes, float(level.max())
+
+
+class Exchange(NamedTuple):
+    """A key of one instance for a lighter one of another, or for nothing (-1)."""
+
+    gain: float
+    key: int
+    partner: int
+    source: int
+    target: int
+
+
+def _greatest(values: Floats, n: int) -> Ints:
+    """The places of the `n` greatest values, or of all if they are fewer."""
+    if len(values) <= n:
+        return np.arange(len(values))
+    return np.argpartition(-values, n)[:n]
 
 
 class _Pairs:
     """The best exchange of each ordered pair of instances, as far as it is known.
 
-    `gain` (N, N): of the best exchange from one instance to another. Where it is not `known`, it is
-    what no exchange exceeds: half of the gap. If the heaviest key of the source is lighter than
-    that, the best exchange is to move this key.
+    Keys are numbered by load, those of equal load by state; `cost`, `held` and `homes` (F,) are
+    theirs. `gain` (N, N): of the best exchange from one instance to another, 0 where that is not
+    known; there `bound` is what no exchange exceeds: half of the gap. If the heaviest key of the
+    source is lighter than that, the best exchange is to move this key.
     """
 
-    def __init__(self, cost: Floats, held: Floats, at: list[Ints], level: Floats) -> None:
-        self.cost, self.held, self.at, self.level = cost, held, at, level
+    def __init__(self, cost: Floats, held: Floats, homes: Ints, level: Floats) -> None:
+        self.cost, self.held, self.homes, self.level = cost, held, homes, level
         n = len(level)
-        self.gain, self.moved = np.zeros((n, n)), np.zeros((n, n))
-        self.known = np.zeros((n, n), bool)
-        self.key, self.partner = np.full((n, n), -1), np.full((n, n), -1)
-        #: the heaviest key of each instance, of equal ones that with the least state; -1: none
-        self.top = np.full(n, -1)
-        self.renew(range(n))
+        self.gain, self.bound, self.moved = np.zeros((3, n, n))
+        self.key, self.partner = np.full((2, n, n), -1)
+        #: the greatest of each row
+        self._most_gain, self._most_bound = np.zeros((2, n))
+        self._moves = np.zeros(len(cost), np.int64)
+        #: of keys with the same load the first
+        self._first = np.searchsorted(cost, cost)
+        #: instance * F + key of all keys that may move, ascending; and where instances begin
+        self._codes = np.sort(homes * len(cost) + np.arange(len(cost)))
+        self._edges = np.arange(n + 1) * len(cost)
+        self._bounds = np.searchsorted(self._codes, self._edges)
+        self._renew(range(n))
 
-    def renew(self, changed: Iterable[int]) -> None:
+    def best(self) -> Exchange | None:
+        """The best exchange of all pairs; of equal ones that with least state, then most gap."""
+        looked_at = 1
+        while True:
+            most = float(self._most_gain.max())
+            rows = np.flatnonzero((self._most_bound >= most) & (self._most_bound > 0))
+            if not len(rows):
+                break
+            # The greatest bounds first: then most of the others need not be looked at.
+            rows = rows[_greatest(self._most_bound[rows], looked_at)]
+            bounds = self.bound[rows]
+            places, targets = np.nonzero((bounds >= most) & (bounds > 0))
+            some = _greatest(bounds[places, targets], looked_at)
+            self._look_at(rows[places[some]], targets[some])
+            looked_at *= 4
+        if most <= 0:
+            return None
+        rows = np.flatnonzero(self._most_gain == most)
+        places, targets = np.nonzero(self.gain[rows] == most)
+        sources = rows[places]
+        gaps = self.level[sources] - self.level[targets]
+        first = np.lexsort((-gaps, self.moved[sources, targets]))[0]
+        pair = int(sources[first]), int(targets[first])
+        return Exchange(most, int(self.key[pair]), int(self.partner[pair]), *pair)
+
+    def make(self, exchange: Exchange) -> None:
+        """Make an exchange."""
+        _, key, partner, source, target = exchange
+        n_keys = len(self.cost)
+        for moved, to in ((key, target), (partner, source)):
+            if moved < 0:
+                continue
+            home = int(self.homes[moved])
+            self.level[home] -= self.cost[moved]
+            self.level[to] += self.cost[moved]
+            self.homes[moved] = to
+            self._moves[moved] += 1
+            place = np.searchsorted(self._codes, home * n_keys + moved)
+            self._codes = np.delete(self._codes, place)
+            if self._moves[moved] < MAX_MOVES:
+                code = to * n_keys + moved
+                self._codes = np.insert(self._codes, np.searchsorted(self._codes, code), code)
+        self._bounds = np.searchsorted(self._codes, self._edges)
+        self._renew([source, target])
+
+    def _renew(self, changed: Iterable[int]) -> None:
         """Forget what is known of pairs with an instance that has `changed`."""
-        for instance in changed:
-            keys = self.at[instance]
-            first = np.searchsorted(self.cost[keys], self.cost[keys[-1:]])
-            self.top[instance] = keys[first][0] if len(keys) else -1
-        weight = np.where(self.top < 0, 0.0, self.cost[self.top])
-        state = self.held[self.top]
+        any_key = np.diff(self._bounds) > 0
+        top = np.full(len(self.level), -1)
+        top[any_key] = self._first_alike(np.flatnonzero(any_key), self._bounds[1:][any_key] - 1)
+        weight = np.where(any_key, np.append(self.cost, 0.0)[top], 0.0)
+        state = np.append(self.held, 0.0)[top]
         for instance in changed:
             for pairs in (np.s_[instance, :], np.s_[:, instance]):
                 source = pairs[0]
                 half = np.maximum(self.level[source] - self.level[pairs[1]], 0.0) / 2
-                self.gain[pairs] = np.minimum(half, weight[source])
-                self.known[pairs] = weight[source] <= half
-                self.key[pairs], self.partner[pairs] = self.top[source], -1
+                known = weight[source] <= half
+                self.gain[pairs] = np.where(known, weight[source], 0.0)
+                self.bound[pairs] = np.where(known, 0.0, half)
+                self.key[pairs], self.partner[pairs] = top[source], -1
                 self.moved[pairs] = state[source]
-        self.most = self.gain.max(axis=1)
+        self._note_most(slice(None))
 
-    def best(self) -> Exchange:
-        """The best exchange of all pairs; of equal ones that with least state, then most gap."""
-        while True:
-            most = float(self.most.max())
-            if most <= 0:
-                return (0.0, -np.inf), -1, -1, -1
-            sources = np.flatnonzero(self.most == most)
-            if not any([self._looked_at(source, most) for source in sources.tolist()]):
-                break
-        rows, targets = np.nonzero(self.gain[sources] == most)
-        sources = sources[rows]
-        gaps = self.level[sources] - self.level[targets]
-        first = np.lexsort((-gaps, self.moved[sources, targets]))[0]
-        pair = int(sources[first]), int(targets[first])
-        gain = most, -float(self.moved[pair])
-        return gain, int(self.key[pair]), int(self.partner[pair]), pair[1]
+    def _note_most(self, rows: Any) -> None:
+        self._most_gain[rows] = self.gain[rows].max(axis=1)
+        self._most_bound[rows] = self.bound[rows].max(axis=1)
 
-    def _looked_at(self, source: int, most: float) -> bool:
-        """Look at all pairs of one source that may gain as much; whether there were any."""
-        unknown = np.flatnonzero((self.gain[source] == most) & ~self.known[source])
-        for target in unknown.tolist():
-            pair = source, target
-            gain, key, partner, _ = _best_exchange(
-                self.cost, self.held, self.at, self.level, source, target
-            )
-            self.gain[pair], self.moved[pair], self.known[pair] = gain[0], -gain[1], True
-            self.key[pair], self.partner[pair] = key, partner
-        self.most[source] = self.gain[source].max()
-        return bool(len(unknown))
+    def _first_alike(self, instances: Ints, places: Ints) -> Ints:
+        """Of each instance the first key with the load of that at a place among the codes."""
+        n_keys = len(self.cost)
+        alike = self._first[self._codes[places] % n_keys]
+        firsts: Ints = self._codes[np.searchsorted(self._codes, instances * n_keys + alike)]
+        return firsts % n_keys
 
-
-def _best_exchange(
-    cost: Floats, held: Floats, at: list[Ints], level: Floats, source: int, target: int
-) -> Exchange:
-    """((gain, minus state moved), key, partner or -1, target) of the best from source to target."""
-    nothing = (0.0, -np.inf), -1, -1, target
-    gap = level[source] - level[target]
-    if gap <= 0 or not len(at[source]):
-        return nothing
-    ours = at[source]
-    # Partners are in order of load, and of state if loads are equal; "no partner" is a load of
-    # 0 before them.
-    partners = np.concatenate([[-1], at[target]])
-    weights = np.concatenate([[0.0], cost[at[target]]])
-    states = np.concatenate([[0.0], held[at[target]]])
-    # The best exchange shifts half the gap, or the next possible load above or below that.
-    above = np.searchsorted(weights, cost[ours] - gap / 2)
-    exchanges = []
-    for choice in (above - 1, above):
-        row = np.clip(choice, 0, len(weights) - 1)
-        row = np.searchsorted(weights, weights[row])  # the first of equal loads has least state
-        shift = cost[ours] - weights[row]
+    def _look_at(self, sources: Ints, targets: Ints) -> None:
+        """Find the best exchange of each of (P,) pairs; sources have more load, and keys."""
+        lengths = self._bounds[sources + 1] - self._bounds[sources]
+        pair = np.repeat(np.arange(len(sources)), lengths)
+        ours = self._codes[expand_ranges(self._bounds[sources], lengths)] % len(self.cost)
+        gap = (self.level[sources] - self.level[targets])[pair]
+        partners = self._partners(targets[pair], self.cost[ours] - gap / 2)
+        # Without a partner -1, which is behind the last key.
+        shift = self.cost[ours] - np.append(self.cost, 0.0)[partners]
         gain = np.minimum(shift, gap - shift)
-        moved = held[ours] + states[row]
-        best = np.lexsort((moved, -gain))[0]
-        exchanges.append(
-            (
-                (float(gain[best]), -float(moved[best])),
-                int(ours[best]),
-                int(partners[row[best]]),
-                target,
-            )
-        )
-    return max(exchanges, key=lambda exchange: exchange[0])
+        moved = self.held[ours] + np.append(self.held, 0.0)[partners]
+        firsts = np.cumsum(lengths) - lengths
+        best = np.maximum.reduceat(gain.max(axis=0), firsts)
+        moved[gain < best[pair]] = np.inf
+        least = np.minimum.reduceat(moved.min(axis=0), firsts)
+        choices, rows = np.nonzero(moved == least[pair])
+        _, chosen = np.unique(pair[rows], return_index=True)
+        choices, rows = choices[chosen], rows[chosen]
+        self.gain[sources, targets], self.bound[sources, targets] = best, 0.0
+        self.moved[sources, targets] = least
+        self.key[sources, targets] = ours[rows]
+        self.partner[sources, targets] = partners[choices, rows]
+        self._note_most(distinct(sources))
+
+    def _partners(self, targets: Ints, wanted: Floats) -> Ints:
+        """(2, Q) the keys of (Q,) targets whose loads are next below and next above `wanted`.
+
+        No partner is a load of 0; of keys with the same load it is the one with least state.
+        """
+        n_keys, begin = len(self.cost), self._bounds[targets]
+        lighter = np.searchsorted(self.cost, wanted)
+        above = np.searchsorted(self._codes, targets * n_keys + lighter) - begin + (wanted > 0)
+        ranks = np.clip([above - 1, above], 0, self._bounds[targets + 1] - begin)
+        partners = np.full(ranks.shape, -1)
+        some = ranks > 0
+        both = np.broadcast_to(targets, ranks.shape)[some]
+        partners[some] = self._first_alike(both, (begin + ranks - 1)[some])
+        return partners

@@ -200,7 +200,8 @@ class MixedBf(_Limited):
 class _ByDeviation(_WholeKeys):
     """Loads are judged by their deviation: 100 * standard deviation / mean.
 
-    A plan is due if it is above `threshold`, and pays if it lowers the deviation by `min_gain`.
+    A plan is due if it is above `threshold` by more than noise, and pays if it lowers the deviation
+    by `min_gain`.
     """
 
     threshold: float = setting(
@@ -218,7 +219,7 @@ class _ByDeviation(_WholeKeys):
 
     @override
     def is_due(self, level: Floats) -> bool:
-        return dlb.score(level) > self.threshold
+        return dlb.score(level) ** 2 > self.threshold**2 + dlb.chance(level)
 
     @override
     def meets(self, level: Floats) -> bool:

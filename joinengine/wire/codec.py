@@ -42,6 +42,9 @@ _MAGIC = b"joinengine values 1 "
 _SIDES = tuple(Side)
 #: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
+#: The name of an array's place in the header: no field of a dataclass can be called that, and
+#: mappings are lists of pairs.
+_ARRAY = "[]"
 
 
 def encode(value: object) -> bytes:
@@ -67,7 +70,7 @@ def decode(content: bytes, kind: type[T]) -> T:
     arrays = _columns(memoryview(content)[stop + -stop % _ALIGN :])
 
     def resolve(fields: dict[str, Any]) -> Any:
-        return _taken(arrays, *fields["array"]) if fields.keys() == {"array"} else fields
+        return _taken(arrays, *fields[_ARRAY]) if fields.keys() == {_ARRAY} else fields
 
     plain = json.loads(content[start:stop], object_hook=resolve)
     return _CONVERTER.structure(plain, kind)
@@ -91,7 +94,7 @@ class _Arrays:
         kind, start = value.dtype.str, self._sizes[value.dtype.str]
         self._parts[kind].append(value.ravel().view(_carrier(value.dtype)))
         self._sizes[kind] = start + value.size
-        return {"array": [kind, start, *value.shape]}
+        return {_ARRAY: [kind, start, *value.shape]}
 
     def to_arrow(self) -> bytes:
         """The arrays as an Arrow stream; nothing if there are none."""
@@ -327,9 +330,9 @@ def _named(kind: Any, converter: Converter) -> Any:
 
 
 def _is_table(kind: Any) -> bool:
-    """A mapping whose keys are not text, as those of a JSON object are."""
+    """A mapping, of which JSON gets the pairs: its objects are dataclasses and places of arrays."""
     origin = get_origin(kind)
-    return isinstance(origin, type) and issubclass(origin, Mapping) and get_args(kind)[0] is not str
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 def _pairs(kind: Any, converter: Converter) -> Any:

@@ -110,6 +110,11 @@ class Other:
     text: str | None
 
 
+@dataclass(frozen=True)
+class Lone:
+    array: int
+
+
 class Named(NamedTuple):
     words: np.ndarray
     some: np.ndarray | None
@@ -124,6 +129,7 @@ class Everything:
     side: Side
     by_place: dict[tuple[int, Side], tuple[Small, ...]]
     by_name: dict[str, int]
+    lone: Lone
     names: set[tuple[str, int]]
     named: Named
     schema: pa.Schema
@@ -154,7 +160,8 @@ arrays = st.builds(
         by_place=st.dictionaries(
             st.tuples(st.integers(), st.sampled_from(PAIR)), st.lists(small).map(tuple)
         ),
-        by_name=st.dictionaries(st.text(), st.integers()),
+        by_name=st.dictionaries(st.sampled_from(["array", "[]"]) | st.text(), st.integers()),
+        lone=st.builds(Lone, st.integers()),
         names=st.sets(st.tuples(st.text(), st.integers())),
         named=st.builds(Named, arrays, st.none() | arrays),
         schema=st.just(pa.schema([pa.field("a", pa.timestamp("us", "UTC"), False)])),
