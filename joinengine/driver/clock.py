@@ -9,7 +9,7 @@ from dataclasses import replace
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource, Input
 from joinengine.operators.base import Operator, QuerySpec, sides_of
-from joinengine.operators.timing import Limit, Upstream
+from joinengine.operators.timing import Limit, Upstream, followed
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Clock, OperatorState, SideClock
 from joinengine.state.partitions import BySource, Partitions
@@ -40,7 +40,7 @@ def advance(
             advanced.append(state if operator.until_us is None else _seen(state, ours))
             continue
         upstream = Upstream(query.operators, advanced, before, progress, slowest)
-        clock = _advanced(operator, state.clock, ours, upstream, now_s)
+        clock = _advanced(operator, state.clock, inputs, upstream, now_s)
         late = sum(report.late_rows for report in ours)
         advanced.append(replace(state, clock=clock, late_rows=state.late_rows + late))
     return tuple(advanced)
@@ -66,7 +66,8 @@ def _advanced(
     sides, limits = list(clock.sides), list[float]()
     held_back = False
     for side in sides_of(operator):
-        of_side = [report for report in inputs if report.side is side]
+        seers = (operator.index, side), followed(upstream.operators, operator, side).seer
+        of_side = [report for report in inputs if (report.operator, report.side) in seers]
         side_clock, limit = _side(operator, side, clock.sides[side], of_side, upstream, now_s)
         used = [limit.time, *clock.sides[side].ahead][: limit.lags + 1][-1]
         held_back = held_back or used != limit.time

@@ -33,6 +33,7 @@ from joinengine.model.query import FromOperator, FromSource
 from joinengine.model.recovery import Durability
 from joinengine.operators.base import Attempt, Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import RunFolder, TaskHeader
+from joinengine.operators.timing import Noted, noted
 from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Clock, Layouts, OperatorState, SideClock
 from joinengine.world.buckets import is_url
@@ -78,10 +79,11 @@ def resume(
 
 def route(program: Program, opened: Opened) -> RoutePlan:
     """The instructions of all route tasks."""
-    query = program.query
+    query, notes = program.query, noted(program.query.operators)
     roles = {
         source: tuple(
-            _role(program, opened, *reader) for reader in query.readers_of(FromSource(source))
+            _role(program, opened, operator, side, notes.get((operator.index, side)))
+            for operator, side in query.readers_of(FromSource(source))
         )
         for source in range(len(query.sources))
     }
@@ -279,10 +281,12 @@ def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorSta
     return replace(state, layouts=replace(layouts, history=kept))
 
 
-def _role(program: Program, opened: Opened, operator: Operator, side: Side) -> Role:
-    """The role that tuples of this batch have on a side of an operator."""
+def _role(
+    program: Program, opened: Opened, operator: Operator, side: Side, passed: Noted | None = None
+) -> Role:
+    """The role that tuples of this batch have on a side of an operator, which notes `passed`."""
     admission, state = operator.admission(side), opened.last.operators[operator.index]
-    ahead_us = admission.ahead_us
+    ahead_us = admission.ahead_us if passed is None else passed.ahead_us
     return Role(
         operator.index,
         side,
@@ -294,4 +298,5 @@ def _role(program: Program, opened: Opened, operator: Operator, side: Side) -> R
         fsync=program.settings.fsync,
         generation=opened.generation,
         latest=math.inf if ahead_us is None else round(opened.clock_s * 1e6) + ahead_us,
+        noted=() if passed is None else passed.times,
     )

@@ -115,7 +115,8 @@ class Admitting:
         brings, not those that can match. But those that are ahead of time do not: all that come
         after them would be late.
         """
-        names, latest = self._role.admission.times, self._role.latest
+        own, latest = self._role.admission.times, self._role.latest
+        names = own or self._role.noted
         if not names or not batch.num_rows:
             return _Arrived(batch, None, None)
         times, untimed = latest_time(batch, names), no_time(batch, names)
@@ -124,7 +125,7 @@ class Admitting:
             able = able[able <= latest]
         if len(able):
             self.report.see_time(int(able.max()))
-        return _Arrived(batch, times, untimed)
+        return _Arrived(batch, times, untimed) if own else _Arrived(batch, None, None)
 
     def _known(self, arrived: _Arrived, change: str) -> _Arrived:
         """The tuples that are changes of some rows."""

@@ -87,6 +87,8 @@ class Role:
     `aside`: the folder for refused tuples; None: they are only counted. `fsync`: what is written
     there survives power loss. `generation`: that of the
     driver, in the names of files. `latest`: tuples with a later event time are ahead of time.
+    `noted`: event-time columns of which only the newest value is reported, for a later operator;
+    the operator itself ignores event time.
     """
 
     operator: int
@@ -99,6 +101,7 @@ class Role:
     fsync: bool = False
     generation: int = 0
     latest: float = math.inf
+    noted: tuple[str, ...] = ()
 
     @property
     def instances(self) -> int:

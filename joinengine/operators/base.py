@@ -31,7 +31,7 @@ from joinengine.model.query import FromSource, Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
 from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.operators.spines import Hosted, Stored
-from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
+from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side, noted
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore, Spread
 from joinengine.wire.reports import Block, OperatorReport
@@ -320,8 +320,10 @@ class QuerySpec:
 
 def time_column(query: QuerySpec, source: int) -> str | None:
     """The event-time column by which a source is joined; None: no operator knows its times."""
+    notes = noted(query.operators)
     for operator, side in query.readers_of(FromSource(source)):
-        for column in operator.admission(side).times:
+        passed = notes.get((operator.index, side))
+        for column in operator.admission(side).times if passed is None else passed.times:
             return column
     return None
 
@@ -331,8 +333,10 @@ def ahead_us(query: QuerySpec, source: int) -> int | None:
 
     In microseconds; None: as far as they like.
     """
-    readers = query.readers_of(FromSource(source))
-    limits = (operator.admission(side).ahead_us for operator, side in readers)
+    notes, limits = noted(query.operators), list[int | None]()
+    for operator, side in query.readers_of(FromSource(source)):
+        passed = notes.get((operator.index, side))
+        limits.append((passed or operator.admission(side)).ahead_us)
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -110,16 +110,17 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
     """
     window = operator.window
     assert window is not None
-    source, columns, lags = followed(upstream.operators, operator.inputs[side], window.times[side])
+    path = followed(upstream.operators, operator, side)
+    source = path.source
     if isinstance(source, FromSource):
         newest = min(newest, upstream.slowest.get(source.source, math.inf))
         seen = newest - (window.delays_us[side] or 0)
-        return Limit(max(seen, upstream.progress.get(source.source, -math.inf)), lags)
+        return Limit(max(seen, upstream.progress.get(source.source, -math.inf)), path.lags)
     before = upstream.operators[source.operator]
-    lag = before.output_lag_us(_made(before, columns))
+    lag = before.output_lag_us(_made(before, path.columns))
     if lag is None:
-        return Limit(-math.inf, lags)
-    return Limit(upstream.states[source.operator].clock.watermark - lag, lags)
+        return Limit(-math.inf, path.lags)
+    return Limit(upstream.states[source.operator].clock.watermark - lag, path.lags)
 
 
 def late_text(inputs: Sequence[Input], names: Sequence[str], window: Timed) -> str:
@@ -186,24 +187,61 @@ def left_out_text(source: Input, name: str, delay_us: int | None, ahead_us: int 
     return "".join(parts)
 
 
-def followed(
-    operators: Sequence[Operator], source: Input, columns: Sequence[str]
-) -> tuple[Input, Sequence[str], int]:
-    """Where event time comes from: the source, or the operator that does not just hand it on.
+class Followed(NamedTuple):
+    """Where the event time of a side comes from.
 
-    Returns that input, the names of the time columns there, and how many operators on the way
-    (that one included) show results a batch after their cause.
+    `source`: the source, or the operator that does not just hand event time on. `columns`: the
+    names of the time columns there. `lags`: how many operators on the way, `source` included, show
+    results a batch after their cause. `seer`: the operator and the side whose reports tell how far
+    event time has come: those that read the source, unless their own times are in other columns.
     """
-    lags = 0
+
+    source: Input
+    columns: Sequence[str]
+    lags: int
+    seer: tuple[int, Side]
+
+
+def followed(operators: Sequence[Operator], operator: Operator, side: Side) -> Followed:
+    """Where the event time of a side comes from; the operator has a window."""
+    assert operator.window is not None
+    source, lags = operator.inputs[side], 0
+    columns: Sequence[str] = operator.window.times[side]
+    own = reader = operator.index, side
     while isinstance(source, FromOperator):
         before = operators[source.operator]
         lags += before.lags
         through = before.time_through(_made(before, columns))
         if through is None:
-            break
+            return Followed(source, columns, lags, own)
         side, columns = through
-        source = before.inputs[side]
-    return source, columns, lags
+        source, reader = before.inputs[side], (before.index, side)
+    index, side = reader
+    sees = operators[index].admission(side).times in ((), tuple(columns))
+    return Followed(source, columns, lags, reader if sees else own)
+
+
+class Noted(NamedTuple):
+    """Event times that an operator notes for a later one, as in `Admission`."""
+
+    times: tuple[str, ...]
+    ahead_us: int | None
+
+
+def noted(operators: Sequence[Operator]) -> Mapping[tuple[int, Side], Noted]:
+    """(operator, side) -> what it notes: it reads a source, and only hands event time on.
+
+    The later operator would see the times of those tuples alone that come through to it: its
+    watermark would stand still while none do.
+    """
+    notes = dict[tuple[int, Side], Noted]()
+    for operator in operators:
+        for side in tuple(Side)[: len(operator.inputs)] if operator.window is not None else ():
+            path = followed(operators, operator, side)
+            index, of = path.seer
+            if index != operator.index and not operators[index].admission(of).times:
+                notes[path.seer] = Noted(tuple(path.columns), operator.admission(side).ahead_us)
+    return notes
 
 
 def _made(operator: Operator, columns: Sequence[str]) -> Sequence[str]:
