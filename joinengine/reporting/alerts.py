@@ -9,7 +9,7 @@ or without a key), in the first batch that leaves out a MARKED part of its rows;
 ends, with the sum of the whole run. So is a join whose cap leaves out pairs. A join without a
 window is named once it holds state, with what a row costs. Where the query ends by itself, a single
 run needs no word; if the checkpoint had state from an earlier start, the join is named at the end,
-with how its state has grown in the run.
+with how its state has grown in the run. An instance that stays above `capacity` is named once.
 Cost: some additions for each batch.
 """
 
@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
+from joinengine.balancing.reasons import Cause
 from joinengine.driver.records import BatchRecord, Refused
 from joinengine.model.conditions import AsOf
 from joinengine.model.keys import PAIR, Side
@@ -28,6 +30,8 @@ from joinengine.reporting.explain import input_name, name_of
 
 #: An input is named if a batch leaves out this part of its rows.
 MARKED = 0.01
+#: An instance is named that is full after so many batches in a row, in which the layout stayed.
+FULL_BATCHES = 3
 #: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
 _WORDS: Mapping[str, tuple[str, str]] = {
     "late": (
@@ -64,12 +68,14 @@ _WINDOW = "If old rows need not match new ones, give within=, tumbling or slidin
 class Alerts:
     """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself.
 
+    `capacity`: rows that an instance may hold; None: any number.
     `before`: (rows, bytes) that each operator held at the start; none: the checkpoint is new.
     """
 
     query: QuerySpec
     ends: bool = False
     before: Sequence[tuple[int, int]] = ()
+    capacity: int | None = None
     _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
     _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
     #: operator -> pairs that its cap has left out
@@ -77,10 +83,14 @@ class Alerts:
     #: joins without a window -> (rows, bytes) that they hold, and those that have been named
     _endless: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warned: set[int] = field(default_factory=set)
+    #: operator -> batches in a row after which an instance was full
+    _full: dict[int, int] = field(default_factory=dict)
+    _overfull: set[int] = field(default_factory=set)
 
     def take(self, record: BatchRecord) -> list[str]:
         """What a batch gives reason to say, each once in a run."""
-        return [*self._leaving_out(record), *self._capping(record), *self._growth(record)]
+        said = self._leaving_out(record), self._capping(record), self._growth(record)
+        return [*chain(*said), *self._filling(record)]
 
     def _capping(self, record: BatchRecord) -> list[str]:
         """A warning for each join that leaves out pairs of a key for the first time."""
@@ -98,6 +108,26 @@ class Alerts:
                     f"max_pairs_per_key"
                 )
             self._capped[number] = self._capped.get(number, 0) + entry.capped_pairs
+        return alerts
+
+    def _filling(self, record: BatchRecord) -> list[str]:
+        """A warning for each operator with an instance that stays full, once."""
+        alerts = list[str]()
+        for operator, entry in zip(self.query.operators, record.joins, strict=True):
+            number, held = operator.index, entry.state.held
+            stays = entry.reason is None or entry.reason.cause is Cause.DECLINED
+            most = self.capacity if operator.policy.grows else None
+            is_full = most is not None and max(held, default=0) > most
+            self._full[number] = self._full.get(number, 0) + 1 if is_full and stays else 0
+            if self._full[number] == FULL_BATCHES and number not in self._overfull:
+                self._overfull.add(number)
+                alerts.append(
+                    f"batch {record.batch}: instance {held.index(max(held))} of "
+                    f"{self._join(number)} holds {counted(max(held), 'row')}, above its capacity "
+                    f"of {self.capacity:,}. The layout does not grow, since few keys fill the "
+                    f"instance, and more instances would not divide them. Use a layout that "
+                    f"divides keys, such as auto, or raise capacity"
+                )
         return alerts
 
     def _growth(self, record: BatchRecord) -> list[str]:

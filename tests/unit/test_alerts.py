@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from joinengine import StreamAggregate, windows
+from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.driver.records import BatchRecord, OperatorRecord, Refused, SideRecord, StateRecord
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
@@ -75,6 +76,21 @@ def test_a_join_that_leaves_out_pairs_is_named_once_and_in_the_end(alerts):
     assert [*alerts.sums()] == ["in total, max_pairs_per_key left out 2,010 pairs of join 0"]
     (said,) = Alerts(alerts.query).take(batch(0, capped_pairs=4, capped=keys[1:]))
     assert "the key with a value that is not told of join 0" in said
+
+
+def test_an_instance_that_stays_full_is_named_once(alerts):
+    alerts = replace(alerts, capacity=80)
+    full, room = (StateRecord(held=held) for held in ([20, 130], [20, 70]))
+    grown = Reason(Cause.CAPACITY, Balance(1, 1), None, Cost())
+    for number, (state, reason) in enumerate(
+        [(full, None), (full, grown), (full, None), (room, None), (full, None), (full, None)]
+    ):
+        assert alerts.take(batch(number, state=state, reason=reason)) == []
+    (said,) = alerts.take(batch(6, state=full))
+    assert said.startswith("batch 6: instance 1 of join 0 holds 130 rows, above its capacity of 80")
+    assert not any(alerts.take(batch(number, state=full)) for number in range(7, 12))
+    unbound = replace(alerts, capacity=None)
+    assert not any(unbound.take(batch(number, state=full)) for number in range(5))
 
 
 def named(alerts, left, right):

@@ -199,7 +199,7 @@ def _begun(
     most_reports = int(spark.conf.get(_REPORTS, "100") or 100)
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
     held = [(state.shelves.rows, state.shelves.size_bytes) for state in runner.manifest.operators]
-    alerts = Alerts(request.query, ends=ends, before=held)
+    alerts = Alerts(request.query, ends, held, runner.settings.capacity)
     watch = Watch(operators, request.plans, most_reports, alerts)
     runner.observe(watch.note)
     watch.running = running
