@@ -60,7 +60,7 @@ class Trigger:
 
 
 class HandsOver(Protocol):
-    """The part of the loop's counterpart that the loop calls: it hands micro-batches over."""
+    """The part that hands micro-batches over to the loop, as the loop sees it."""
 
     @abstractmethod
     def has_more(self) -> bool:
