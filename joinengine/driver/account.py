@@ -1,4 +1,4 @@
-"""Which query a checkpoint belongs to, and whether a query may continue it."""
+"""The account of a query in its checkpoint: it decides which query may continue the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from joinengine.state.fence import check_markers
 from joinengine.state.manifests import FORMAT, READ
 
 _log = logging.getLogger("joinengine")
-#: Says of an account that its lengths of time are exact; others have six digits.
+#: Marks an account whose lengths of time are exact. Older accounts round them to six digits.
 _EXACT = "exact"
 #: Parts of an account that follow from others, which say more of what has changed.
 _FOLLOWING = ("output", "key_schema")
@@ -24,7 +24,7 @@ _SECONDS = re.compile(r"(-?\d+\.?\d*) s\b")
 
 
 class Claim(NamedTuple):
-    """A query that may have a checkpoint; `content`: the account to write, None: it is there."""
+    """A query that may use a checkpoint. `content`: the account to write; None: it is there."""
 
     query: str
     content: dict[str, Any] | None
@@ -47,15 +47,17 @@ def claim(
     before: dict[str, Any] | None = None,
     zone: str | None = None,
 ) -> Claim:
-    """The query that owns the checkpoint: this one, or one with the same account. Writes nothing.
+    """The claim of the `wanted` query to the checkpoint, under the id that the query has there.
 
-    `streams`: source -> the columns of its files, as text, which the checkpoint keeps. `before`:
-    the account of the query over the columns that the checkpoint keeps, if it is to be continued
-    with more of them; None: the columns stay. `zone`: the session's time zone, which the checkpoint
-    keeps, too; a warning says if it is another one.
+    Writes nothing.
 
-    Raises CheckpointMismatch if the checkpoint is another query's, or has another format,
-    DamagedState if its account of the query is damaged.
+    `streams`: source -> the columns of its files, as text; the checkpoint keeps them. `before`: the
+    account of the query over the kept columns, if the query continues with more columns; None: the
+    columns stay. `zone`: the session's time zone; the checkpoint keeps it, and a different one
+    gives a warning.
+
+    Raises CheckpointMismatch if the checkpoint belongs to another query or has another format, and
+    DamagedState if its account is damaged.
     """
     kept = {str(number): columns for number, columns in (streams or {}).items()}
     location, account = checkpoint.location, read_account(checkpoint)
@@ -97,7 +99,7 @@ def claim(
 
 
 def _not_ours(checkpoint: Checkpoint) -> str:
-    """What is said if Spark has logs of a query of which the engine holds no state."""
+    """The message if Spark has logs of a query, but the engine holds no state of it."""
     logs, location = checkpoint.spark, checkpoint.location
     if logs == location:
         return (
@@ -111,9 +113,9 @@ def _not_ours(checkpoint: Checkpoint) -> str:
 
 
 def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, str]:
-    """Source -> the columns of its files when the query was started first, as text.
+    """Source -> the columns of its files, as text, at the first start of the query.
 
-    Nothing if the checkpoint is new, or of a query of other `sources`.
+    Empty if the checkpoint is new, or belongs to a query of other `sources`.
     """
     account = read_account(checkpoint)
     if account is None or account["format"] not in READ:
@@ -153,7 +155,7 @@ def check_types(before: QuerySpec, after: QuerySpec) -> None:
 
 
 def _check_chain(location: str, before: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse joins of which the checkpoint has made one operator, and which cannot be one now."""
+    """Raise CheckpointMismatch if joins that are one operator in the checkpoint are several now."""
     kept, asked = before["joins"], wanted["joins"]
     if len(asked) > len(kept) and any("others" in account for account in kept):
         raise CheckpointMismatch(
@@ -179,7 +181,7 @@ def _differences(
 
 
 def _rounded(asked: Any, was: Any) -> Any:
-    """What is asked for, with lengths as `was` has them if they are equal to six digits."""
+    """`asked`, but a length of time that equals that of `was` to six digits is as in `was`."""
     if isinstance(asked, str) and isinstance(was, str):
         rounded = _SECONDS.sub(lambda match: f"{float(match[1]):g} s", asked)
         return was if rounded == was else asked
@@ -192,7 +194,7 @@ def _rounded(asked: Any, was: Any) -> Any:
 
 
 def _was_selected(was: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Whether an earlier version has noted the steps of an aggregate in its own way."""
+    """Whether `was` holds the same steps in the form of an earlier version (`select`)."""
     if "steps" in was or asked["steps"] is None:
         return "steps" not in was
     pairs = [text.partition(" as ") for text in was.get("select") or ()]

@@ -1,4 +1,4 @@
-"""Which keys the tasks of a batch are asked to count, for the plan after it. Pure, no files."""
+"""Chooses the keys that the tasks of a batch count for the next plan. Pure: no files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from joinengine.layouts.layout import keys_at
 def asked_keys(chosen: Chosen, history: Sequence[Interval]) -> Asked | None:
     """The keys that instances count in any case; None: the planner needs no counts.
 
-    These are the keys in the routing table, and those whose loads of earlier batches the planner
-    will see beside the next batch; a light report has only the former. A key is counted at every
-    instance where the layout probes for it, since these are the instances that store it.
+    These are the keys in the routing table and, in a whole report, the keys whose loads of earlier
+    batches the planner will see beside the next batch. A key is counted at every instance where the
+    layout probes for it, since these are the instances that store it.
     """
     choice, router = chosen.choice, chosen.router
     if not choice.counts_keys:
@@ -36,7 +36,7 @@ def asked_keys(chosen: Chosen, history: Sequence[Interval]) -> Asked | None:
 
 
 def asked_of(asked: Asked | None, hosted: Sequence[int]) -> Asked | None:
-    """The keys that a task counts; none at instances that only older layouts or watchers have."""
+    """The part of `asked` for one task; no keys at instances of older layouts or watchers only."""
     if asked is None:
         return None
     return asked._replace(listed=asked.listed.of(hosted), recent=asked.recent.of(hosted))

@@ -1,16 +1,16 @@
 """The driver's part of a batch: open, route, compute, draft, commit, show, clean.
 
-Each stage is a value made of the one before (joinengine.driver.stages); what is in them decides
-`joinengine.driver.step`. `Jobs` runs the tasks and a `Sink` delivers; this module holds only the
-order of the steps.
+Each stage is a value made from the previous stage (`joinengine.driver.stages`).
+`joinengine.driver.step` computes its content, `Jobs` runs the tasks, and a `Sink` delivers. This
+module holds only the order of the steps.
 
-Why this order: until the manifest of a batch is written, the batch has not happened; from then on
-all of it has. Results are delivered after the manifest, and delivery can be repeated. So if the
-driver is killed at any point, running the same batch again repairs it (docs/decisions/0001).
+Why this order: a batch has happened if and only if its manifest is written. Results are delivered
+after the manifest, and delivery can be repeated. So if the driver is killed at any point, running
+the same batch again repairs it (docs/decisions/0001).
 
-Law: a batch that the manifest knows is never computed again; one that does not follow it is
-refused. A driver removes files of other drivers only once a manifest of its own is committed, and
-never what a newer driver has made (docs/decisions/0009).
+Law: a committed batch is never committed again, and a micro-batch that does not follow the manifest
+is refused. A driver removes files of other drivers only once it has committed a manifest of its
+own, and never the files of a newer driver (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _log = logging.getLogger("joinengine")
 class BatchRunner:
     """Runs the batches of one query.
 
-    It has a generation from `recover` on. `delivery`: what makes its results visible.
+    It has a generation from `recover` on. `delivery` makes its results visible.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class BatchRunner:
 
     @property
     def choices(self) -> list[LayoutChoice]:
-        """The layouts of the operators as they are now."""
+        """The present choice of layout of each operator."""
         return [chosen.choice for chosen in self.chosen]
 
     @property
     def chosen(self) -> list[Chosen]:
-        """The same, as they stand in the manifest."""
+        """The present layout of each operator, as in the manifest."""
         return [state.layouts.newest for state in self.manifest.operators]
 
     @property
@@ -132,17 +132,17 @@ class BatchRunner:
         self._observers.append(observer)
 
     def recover(self, generation: int | None = None) -> None:
-        """Take the checkpoint over, and finish what a kill has interrupted: deliver the last batch.
+        """Take the checkpoint over, and deliver the last batch, in case a kill has interrupted it.
 
-        An older driver stops at its next step, perhaps after a commit. `generation`: one claimed.
+        An older driver stops at its next step, perhaps after a commit. None: claim a `generation`.
         """
         self.generation = fence.claim(self._checkpoint) if generation is None else generation
         if self.delivery.aside is not None:
             self.delivery.aside.prepare()
         self._take_up_newest()
-        self.check_alone()  # a newer driver may have committed that, and its files are not to go
+        self.check_alone()  # the manifest may be a newer driver's, whose files must stay
         self._restore()
-        if not self.settings.finite:  # a run that reads all there is need not wait for silence
+        if not self.settings.finite:  # a finite run need not wait until a source is idle
             self.manifest = clock.awake(self.manifest, self._world.now_s())
         if self._store is not None:
             self._store.take_up(self.manifest.operators)
@@ -163,8 +163,8 @@ class BatchRunner:
     def run(self, end: Position, handed: Handed | None = None) -> None:
         """Run the next batch, which ends at `end` in each source.
 
-        `handed`: the last micro-batch of Spark's before it. Raises TakenOver if another driver was
-        started on the checkpoint, also in place of any error that follows from that.
+        `handed`: Spark's last micro-batch so far. Raises TakenOver if another driver was started on
+        the checkpoint, also in place of any error that results from that.
         """
         with self._turn:
             self.check_alone()
@@ -172,17 +172,18 @@ class BatchRunner:
                 self._run(None, end, handed)
 
     def take(self, frame: Any, handed: Handed, end: Callable[[], Position]) -> None:
-        """Run the next batch, with the tuples of a micro-batch of Spark's, up to `end()`.
+        """Run the next batch, with the tuples of one of Spark's micro-batches, up to `end()`.
 
-        When it returns a manifest holds them. If one did before, its results are delivered again.
-        Raises CheckpointMismatch if the micro-batch does not follow the manifest, and as `run`.
+        On return, a manifest holds the micro-batch. If one did before, its results are delivered
+        again. Raises CheckpointMismatch if the micro-batch does not follow the manifest, and the
+        errors of `run`.
         """
         with self._turn:
             self.check_alone()
             with self.fenced():
                 if self._holds(handed):
                     self._deliver()
-                # An older driver may be first to commit the batch: with this micro-batch, or not.
+                # An older driver may commit the batch first, with or without this micro-batch.
                 while not self._holds(handed):
                     self._run(frame, end(), handed)
 
@@ -208,7 +209,7 @@ class BatchRunner:
             return True
         if handed.follows(noted):
             return False
-        # Spark may have read its logs later than this driver the manifests.
+        # Spark may have read its logs after this driver had read the manifests.
         if self._was_first(self.manifest.batch + 1):
             self._deliver()
             return self._holds(handed)
@@ -222,7 +223,7 @@ class BatchRunner:
     def _run(self, frame: Any, end: Position, handed: Handed | None) -> None:
         """Compute the next batch, commit it, show its results, and clean up."""
         watch, number = Stopwatch(self._world), self.manifest.batch + 1
-        record = None  # of the batch, if this driver has committed it
+        record = None  # stays None if an older driver has committed the batch
         with watch.timed("elapsed_s"):
             try:
                 draft = self._drafted(frame, end, handed, watch)
@@ -273,12 +274,12 @@ class BatchRunner:
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
-        """What tasks have written inside is removed if they fail."""
+        """If the block fails, remove the files that its tasks have written."""
         try:
             yield
         except Exception:
             kept = self._uploaded.kept
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # report the first error
                 clean_failed(self._checkpoint, self.manifest, kept, self.delivery, self.generation)
             raise
 
@@ -295,7 +296,7 @@ class BatchRunner:
         return True
 
     def _name(self, manifest: Manifest) -> None:
-        """Name the files and messages of sources that a batch has skipped."""
+        """Log the source files and messages that a batch has skipped, each once in a run."""
         for skip in manifest.skipped:
             if skip not in self._named:
                 _log.warning("joinengine: skipped %s: it %s", *skip)
@@ -303,7 +304,7 @@ class BatchRunner:
 
     def _clean(self, *, is_ours: bool) -> None:
         """Remove what no manifest names."""
-        if is_ours:  # what was adopted may have been computed again, into files of other names
+        if is_ours:  # `_restore` may have computed an adopted batch again, into other files
             self._uploaded.committed(self.manifest)
         if self._committed:
             kept = self._uploaded.kept
@@ -311,7 +312,7 @@ class BatchRunner:
 
     def _was_first(self, batch: int) -> bool:
         """Whether an older driver has committed a batch since; then it is adopted."""
-        with suppress(Exception):  # the first error is the one to tell
+        with suppress(Exception):  # report the first error
             newest = manifests.newest(self._checkpoint.manifests)
             if newest and newest.batch >= batch and newest.generation < self.generation:
                 self._adopt(newest)
@@ -356,7 +357,7 @@ class BatchRunner:
         )
 
     def _restore(self) -> None:
-        """Compute again what the newest manifest names and executors have taken with them."""
+        """Compute again the state that the newest manifest names and that died with executors."""
         newest = self.manifest
         manifest, lost = line_to(self._checkpoint, newest)
         if manifest is None:
@@ -388,12 +389,12 @@ class BatchRunner:
             relayout.check(operator, state.layouts, fitted)
 
     def _deliver(self, *, whole: bool = False) -> None:
-        """Make visible what the manifest names; `whole`: also what is held back."""
+        """Make the results visible that the manifest names; `whole`: also those held back."""
         self.delivery.deliver(self.manifest, self.generation, whole=whole)
 
     def tick_due(self, now_s: float) -> float | None:
-        """When a batch without data is due after one that was over at `now_s`; None: never."""
-        if self.settings.finite and self.delivery.is_holding:  # a quiet batch shows it
+        """When a batch without data is due after one that ended at `now_s`; None: never."""
+        if self.settings.finite and self.delivery.is_holding:  # a quiet batch shows the results
             return 0.0
         due = clock.tick_due(self.query, self.manifest, now_s), self.delivery.due_s
         return min((moment for moment in due if moment is not None), default=None)

@@ -1,8 +1,8 @@
 """How a batch counts towards the totals that its manifest holds.
 
-Law: the totals are the sum over the committed batches. They follow from the last manifest and the
-reports of the batch, before the commit; so a batch that is cut off leaves none, and one that is
-adopted from an older driver brings its own.
+Law: the totals are the sum over the committed batches. They are computed before the commit, from
+the last manifest and the reports of the batch, and they are part of its manifest. So an interrupted
+batch does not count, and a batch adopted from an older driver brings its totals along.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Cleaning up behind a batch: what no manifest names any more is removed.
+"""Cleans up after a batch: removes the files that no manifest names any more.
 
-Law: nothing of an older driver is removed unless the newest manifest is the driver's own. Then no
-older driver can commit its files any more, and of these files a newer driver can name only those
-named here.
-Cost: a listing of each folder. In an object store a listing is paid for, so there the files of
-some batches are removed together.
+Law: a driver removes files of older drivers only if the newest manifest is its own. Then no older
+driver can commit its files any more, and a newer driver can name only those files of older drivers
+that this manifest or a kept one names.
+Cost: a listing of each folder. An object store charges for listings, so there the files of several
+batches are removed together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from joinengine.state.manifest import Manifest
 from joinengine.state.store import Store
 from joinengine.world.storage import remove_unnamed
 
-#: In an object store files are removed once in so many batches.
+#: In an object store, files are removed every so many batches.
 REMOTE_EVERY = 16
 
 
@@ -30,17 +30,18 @@ def clean(
     delivery: Delivery,
     store: Store | None,
 ) -> None:
-    """Remove files of drivers up to that of `manifest`, its own and the newest, that it lacks.
+    """Remove the files of this and older drivers that neither `manifest` nor `kept` names.
 
-    `kept`: manifests whose files stay, too, and the first of which has to be read. `store`: where
-    second copies of run files lie; they go with them.
+    `manifest`: the newest, committed by this driver. `kept`: manifests whose files also stay; the
+    first must remain readable. `store`: where second copies of run files lie; a copy goes with its
+    run file.
     """
     makers = range(manifest.generation + 1)
     line.retire(checkpoint, manifest, kept[0] if kept else manifest)
     if checkpoint.is_remote and manifest.batch % REMOTE_EVERY:
         return
     named = _named(manifest, kept)
-    # Below the checkpoint there may be copies of an older start.
+    # An earlier start may have left copies below the checkpoint.
     folders = {storage.folder: storage for storage in (checkpoint.runs, checkpoint.store)}
     if store is not None:
         folders[store.copies.folder] = store.copies
@@ -61,12 +62,12 @@ def clean_failed(
     delivery: Delivery,
     generation: int,
 ) -> None:
-    """Remove what a batch has left that failed before its commit, and will be run again.
+    """Remove the files of a batch that has failed before its commit and will run again.
 
-    Else each start on a disk that is full would take a part of the room that was made. Only files
-    of the driver's own `generation` go, of which other drivers know by its manifests alone.
+    Otherwise each start on a full disk would use up some of the space that the user has freed. Only
+    files of the driver's own `generation` go: other drivers know these only from its manifests.
     """
-    if checkpoint.is_remote:  # which has room, and may be what has failed
+    if checkpoint.is_remote:  # an object store has room, and may itself be what has failed
         return
     own = range(generation, generation + 1)
     remove_unnamed(checkpoint.runs, _named(manifest, kept), own)
@@ -79,8 +80,8 @@ def _named(manifest: Manifest, kept: Sequence[Manifest]) -> set[str]:
 
 
 def clean_staged(manifest: Manifest, delivery: Delivery, makers: range) -> None:
-    """Remove staged results that no delivery asks for any more."""
+    """Remove the staged results of `makers` that no delivery needs any more."""
     staged = list(manifest.results)
-    if manifest.held is not None:  # merged files of what is shown have names of their own
+    if manifest.held is not None:  # results that are visible lie in merged files of other names
         staged = [stored for _, files in delivery.held for stored in files]
     delivery.sink.clean(staged, makers)

@@ -1,4 +1,4 @@
-"""How far event time has come, and when a batch without data is due. Pure: no Spark, no files."""
+"""Advances the watermarks, and says when a batch without data is due. Pure: no Spark, no files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def advance(
     now_s: float,
     partitions: BySource | None = None,
 ) -> tuple[OperatorState, ...]:
-    """The states with the clock of the next batch; `before` are those that the batch began with.
+    """The states with the clock of the next batch; `before`: the states at the start of this one.
 
     An operator's watermark is the least limit over its sides. A side that has brought no tuple
-    with an event time for `idle_after` is left out, unless all are idle. Of a source with
-    `partitions` the slowest counts that is not idle. For each earlier operator whose
-    results may come a batch after their cause, the limit of one batch before is used.
+    with an event time for `idle_after` is left out, unless all are idle. In a source with
+    `partitions`, the slowest one that is not idle counts. If n earlier operators may emit results a
+    batch after their cause, the limit of n batches ago is used.
     """
     advanced = list[OperatorState]()
     slowest = {source: clocks.slowest(now_s) for source, clocks in (partitions or {}).items()}
@@ -47,7 +47,7 @@ def advance(
 
 
 def _seen(state: OperatorState, inputs: Sequence[InputReport]) -> OperatorState:
-    """The state of an operator without a watermark, which only notes the times of its sides."""
+    """The state of an operator without a watermark: it only notes the newest times of its sides."""
     sides = list(state.clock.sides)
     for report in inputs:
         if report.newest_time is not None:
@@ -103,7 +103,7 @@ def _is_idle(operator: Operator, silent_s: float) -> bool:
 
 
 def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
-    """Source -> no tuple with an earlier event time will follow, as the sources promise."""
+    """Source -> the event time (us) below which it promises that no tuple follows."""
     promised = dict[int, float]()
     for report in reports:
         for source, time_us in report.progress.items():
@@ -112,9 +112,9 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
 
 
 def awake(manifest: Manifest, begun_s: float) -> Manifest:
-    """The manifest for a driver that begins at `begun_s`; the time since its batch was no silence.
+    """The manifest for a driver that begins at `begun_s`; the time since its batch is not silence.
 
-    Sources may have rested with the driver before, and come back one after the other.
+    Sources may have paused together with the previous driver, and may return one by one.
     """
     rested_s = max(begun_s - manifest.clock_s, 0.0) if manifest.clock_s else 0.0
 
@@ -144,12 +144,12 @@ def is_lagging(query: QuerySpec, manifest: Manifest) -> bool:
 
 
 def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None:
-    """When a batch without data is due (seconds since the epoch); None: not before data comes.
+    """When a batch without data is due (seconds since the epoch); None: not before data arrives.
 
     It is due at once if the watermark is held back, if all sides have ended and state is left, if
     an operator is due, or if a quiet batch moved the watermark past some state. It is due later if
-    a side that holds the watermark up may become idle. An operator counts if it holds state, or one
-    that reads it does, and so waits for its watermark.
+    a side that holds the watermark up may become idle. An operator counts if it holds state, or if
+    an operator that reads its results holds state, and so waits for its watermark.
     """
     due, waiting = list[float](), set[Input]()
     for operator, state in zip(
@@ -181,7 +181,7 @@ def _is_due(operator: Operator, state: OperatorState, manifest: Manifest) -> boo
 
 
 def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: float) -> BySource:
-    """The partitions after a batch that was over at `now_s`."""
+    """The partitions after a batch that ended at `now_s`."""
     after, newest = dict(before), dict[tuple[int, int], int]()
     stamps = {source: dict(progress.read) for source, progress in before.items()}
     for report in reports:

@@ -1,7 +1,7 @@
-"""The commit of a batch: whatever the last step was that a driver came to, all is well.
+"""The commit of a batch, in steps between any two of which a driver may be killed.
 
-Before step 3 the batch has not happened, and what it has left are files that no manifest names.
-From then on all of it has, and what follows can be repeated by any driver.
+Before step 3 the batch has not happened: it has left only files that no manifest names. After
+step 3 all of it has happened, and any driver can repeat what follows.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Committing:
     uploaded: Uploaded
 
     def commit(self, draft: Draft, last: Manifest, generation: int) -> tuple[Manifest, bool]:
-        """The manifest of the batch that counts, and whether it is that of the draft.
+        """Commit the draft; the manifest that counts, and whether it is that of the draft.
 
-        It is not if an older driver was faster. `last`: the manifest before it, as this driver has
-        it. Raises TakenOver if a newer one has taken the checkpoint over.
+        It is not if an older driver was faster. `last`: the previous manifest, as this driver has
+        it. Raises TakenOver if a newer driver has taken the checkpoint over.
         """
-        # 1. The files that the driver itself writes are there.
+        # 1. The driver writes its own files.
         for name, content in draft.sealed.items():
             self.checkpoint.runs.put(name, content)
         if self.store is not None:
             self.store.keep(draft.outcome.operators)
-        # 2. What the manifest will name is durable.
+        # 2. The files that the manifest will name become durable.
         restorable = self._wait_until_durable(draft)
-        # 3. The manifest is created, under a name that one driver alone can take.
+        # 3. The manifest is created, under a name that only one driver can take.
         ours = Manifest.finished(
             draft.outcome,
             generation=generation,
@@ -57,7 +57,7 @@ class Committing:
         return newest, newest.nonce == ours.nonce
 
     def _carried(self, handed: Handed | None, last: Manifest) -> Mapping[str, str]:
-        """The files by which Spark repeats its last micro-batch."""
+        """Name -> content of the files from which Spark repeats its last micro-batch."""
         if handed is None:
             return {}
         return last.spark if handed == last.handed else self.jobs.logged(handed.batch)
@@ -67,5 +67,5 @@ class Committing:
         computed, query = draft.computed, self.query
         states = [ran.state for ran in computed.operators]
         is_copied = self.attempts.is_copied(query.operators, states)
-        is_copied &= computed.opened.last.batch >= 0 or not query.tables  # read only once
+        is_copied &= computed.opened.last.batch >= 0 or not query.tables  # tables are read once
         return self.uploaded.restorable(draft.outcome, is_copied=is_copied)

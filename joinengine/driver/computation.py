@@ -1,6 +1,6 @@
-"""A batch computed: its tuples routed, and the tasks of its operators run, one after the other.
+"""Computes a batch: routes its tuples, then runs the tasks of its operators, one after the other.
 
-Nothing is committed or delivered here: what is computed may be thrown away, or computed again.
+Nothing is committed or delivered here: the outcome may be thrown away, or computed again.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Computing:
         )
 
     def route(self, frame: Any, opened: Opened, aside: SideOutput | None = None) -> Routed:
-        """Route the tuples of a batch, and before the first one those of all tables.
+        """Route the tuples of a batch; in the first batch, those of all tables, too.
 
-        `frame`: as in `Jobs.route`; `aside`: where skipped files are told.
+        `frame`: as in `Jobs.route`; `aside`: where skipped files are reported.
         """
         plan = step.route(self.program, opened)
         reports = self._jobs.route(frame, plan, opened.start, opened.end)
@@ -77,7 +77,7 @@ class Computing:
         )
 
     def run(self, routed: Routed, target: Callable[[], Target]) -> Computed:
-        """Run the tasks of all operators; `target`: where results go."""
+        """Run the tasks of all operators; `target`: gives the place for the results."""
         opened, query = routed.opened, self.program.query
         arrived, done = Arrived.routed(routed.reports), list[Ran]()
         expired = step.expire(query, opened.last)

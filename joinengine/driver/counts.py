@@ -9,7 +9,10 @@ from joinengine.world.storage import verify
 
 
 def read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interval]:
-    """The counts that a manifest names. Raises DamagedState if a file is not what was sealed."""
+    """The counts that a manifest names. Raises DamagedState if a file differs from what was sealed.
+
+    Returns name of the statistics file -> its counts.
+    """
     named = [stored for state in manifest.operators for stored in state.layouts.history]
     return {
         stored.name: Interval.from_bytes(

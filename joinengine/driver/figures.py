@@ -1,8 +1,9 @@
-"""The table of figures: what a batch counts of each operator, in which unit, and what it means.
+"""The table of figures: what a batch counts for each operator, with its unit and meaning.
 
-Records of batches hold these; the totals of a manifest, `metrics()`, reports, progress, the story
-of a page, Prometheus and docs/metrics.md are made of the table. To add a figure: a line here, a
-field in a group of `OperatorRecord`, and what fills it (joinengine.driver.recording).
+Records of batches hold the figures. The totals of a manifest, `metrics()`, reports, progress, the
+story of a page, Prometheus and docs/metrics.md are made from the table. To add a figure, add a line
+here, a field in a group of `OperatorRecord`, and the code that fills it
+(`joinengine.driver.recording`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 class Figure:
     """A line of the table.
 
-    `name`: the column and the key. `at`: where an `OperatorRecord` holds it. `more`: what only the
-    page says, in Markdown. `lasts`: a figure of the state, which over several batches is as it
-    was last; others are added up. `of_batch`: a batch adds it up over its operators. `spark`: the
-    field of Spark's progress that holds it; None: it is one of the custom metrics. `words`: behind
-    the number in the line of a batch, if it is not 0; None: it is not there.
+    `name`: the column and the key. `at`: where an `OperatorRecord` holds it. `more`: text in
+    Markdown for docs/metrics.md alone. `lasts`: a figure of the state; over several batches the
+    last value counts, whereas other figures are added up. `of_batch`: a batch adds it up over its
+    operators. `spark`: the field of Spark's progress that holds it; None: a custom metric. `words`:
+    what follows the number in the printed line of a batch, if the number is not 0; None: the line
+    lacks the figure.
     """
 
     name: str
@@ -242,7 +244,7 @@ _LINES = (
 )
 #: Name -> figure, in the order of the page.
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in _LINES}
-#: What is added up over batches; others are as they were last.
+#: Figures that are added up over batches. Of the others, the last value counts.
 SUMS = tuple(figure.name for figure in _LINES if not figure.lasts)
-#: What a batch adds up over its operators.
+#: Figures that a batch adds up over its operators.
 OF_BATCH = tuple(figure.name for figure in _LINES if figure.of_batch)

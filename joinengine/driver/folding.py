@@ -1,6 +1,6 @@
-"""From the reports of a batch to the state after it. Pure: no Spark, no files.
+"""Computes the state after a batch from its reports. Pure: no Spark, no files.
 
-Why: if a batch is tried again, the driver must come to the same state. The state is therefore a
+Why: if a batch is tried again, the driver must arrive at the same state. The state is therefore a
 function of the last manifest and of the reports of the task attempts that won.
 """
 
@@ -27,9 +27,9 @@ from joinengine.wire.reports import OperatorReport, work_of
 
 
 def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorState:
-    """The state after the reported changes; its pending moves, or its refill, are done.
+    """The state after the reported changes, without the pending moves or refill: they are done.
 
-    After a re-homing every run is new, or reported as unmoved. A layout version without runs dies.
+    After a re-homing, every run is new or reported as unmoved. Layout versions without runs go.
     """
     layouts, before = state.layouts, state.shelves
     shelves = dict(before.runs)
@@ -92,11 +92,11 @@ def interval_of(
     whole: bool = True,
     prices: Prices | None = None,
 ) -> Interval:
-    """What an operator counted in this batch, for its planner; `state`: after the batch.
+    """The counts of an operator in this batch, for its planner; `state`: after the batch.
 
-    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are. `prices`: what
-    work costs; None: planners balance tuples. Runs of older layout versions are left out: no plan
-    moves them.
+    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are whole, not
+    light. `prices`: the cost of work; None: planners balance tuples. Runs of older layout versions
+    are left out: no plan moves them.
     """
     layout = state.layouts.newest.layout
     held = np.zeros((2, layout.instances), np.int64)

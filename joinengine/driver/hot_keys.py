@@ -1,10 +1,10 @@
-"""The hottest keys of an operator in one batch: what each brought, where it lives, what that saves.
+"""The hottest keys of an operator in one batch: tuples, placement, and what the placement saves.
 
-Why: a load skew says that some instance has more than its share; a person wants to know which key
-is the cause, what was done with it, and whether it helped. What a placement saves cannot be
-measured, since the batch ran once. It is modelled: the tuples of the batch, put where the base
-function would put them, against those that instances received, to store or only to probe: the
-price of a key that all its homes are probed for is part of the comparison.
+Why: load skew says that some instance has more than its share. A user wants to know which key is
+the cause, where joinengine placed it, and whether that helped. The saving cannot be measured, since
+the batch ran once. It is modelled: the deliveries of the batch are compared with those that the
+base function would have caused. Deliveries include probe copies, so the comparison charges a
+divided key for being probed for at all its homes.
 
 Cost: some array operations over the keys that the tasks reported.
 """
@@ -22,7 +22,7 @@ from joinengine.layouts.layout import Layout
 from joinengine.model.keys import PAIR, U_ONE, Mode, Placement, Side
 from joinengine.wire.reports import OperatorReport, work_of
 
-#: So many keys a record keeps.
+#: The number of keys that a record keeps.
 MOST_KEPT = 12
 
 
@@ -30,12 +30,13 @@ MOST_KEPT = 12
 class HotKey:
     """A key in one batch.
 
-    `rows`: tuples that it brought, each counted once; at least, if it is light. `share`: of all
-    tuples that the operator stored in the batch. `text`: its value; None: not known. `placement`:
-    where its tuples were sent; None: the layout does not place by key. `listed`: the routing table
-    has the key. `saved_rows`: how many more tuples the busiest instance would have received with
-    the key whole at its base home; None: not modelled, as in `Heat`. `state_share`: of all tuples
-    that the operator holds after the batch; None: the layout does not count them.
+    `rows`: its tuples in the batch, each counted once; a lower bound if the key is light. `share`:
+    its part of all tuples that the operator stored in the batch. `text`: its value; None: not
+    known. `placement`: where its tuples were sent; None: the layout does not place by key.
+    `listed`: the routing table has the key. `saved_rows`: how many more tuples the busiest instance
+    would have received with the key whole at its base home; None: not modelled, as in `Heat`.
+    `state_share`: its part of all tuples that the operator holds after the batch; None: the layout
+    does not count them.
     """
 
     hash_: int
@@ -50,11 +51,11 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """The hottest keys, hottest first, and how the operator's tuples lie.
+    """The hottest keys, hottest first, and how the operator's tuples are spread.
 
-    `tuples`: what the operator stored in the batch, each tuple once. `greatest`: tuples received at
-    the busiest instance; `under_hash`: the same if all keys were whole at their base homes
-    (modelled); None: the layout counts no keys, or tuples probe several cells of a band.
+    `tuples`: the tuples that the operator stored in the batch, each once. `greatest`: deliveries to
+    the busiest instance. `under_hash`: the same, modelled with all keys whole at their base homes;
+    None: the layout counts no keys, or tuples probe several cells of a band.
     """
 
     keys: tuple[HotKey, ...] = ()
@@ -66,7 +67,7 @@ class Heat:
 def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interval | None) -> Heat:
     """The heat of a batch that was routed under `layout`.
 
-    `interval`: what the batch counted for the planner; None: nothing, or nothing is to be modelled.
+    `interval`: the counts of the batch for the planner; None: no counts, or do not model.
     """
     work = work_of(reports, layout.instances)
     copies = defaultdict[int, list[int]](lambda: [0, 0])
@@ -105,7 +106,7 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
 
 
 def _held(hash_: int, interval: Interval | None) -> float | None:
-    """The share of the state that a key has; None: nobody has counted it."""
+    """The share of the state that a key has; None: it was not counted."""
     if interval is None or not interval.state.any():
         return None
     at = int(np.searchsorted(interval.hashes, np.uint64(hash_)))
@@ -115,7 +116,7 @@ def _held(hash_: int, interval: Interval | None) -> float | None:
 
 
 def _placed(layout: Layout, hashes: Iterable[int]) -> dict[int, Placement | None]:
-    """The placements of keys, without those of a base function, whose tuples have one home each."""
+    """The placements of keys. Under a base function, only those in the routing table."""
     if layout.base_function is None:
         return {hash_: layout.place(hash_) for hash_ in hashes}
     listed = layout.table.placements
@@ -123,7 +124,7 @@ def _placed(layout: Layout, hashes: Iterable[int]) -> dict[int, Placement | None
 
 
 def _tuples(layout: Layout, placement: Placement | None, copies: Sequence[int]) -> list[float]:
-    """Per side the tuples of a key, each once, by the copies that were stored."""
+    """Per side, the tuples of a key, each once, from the number of stored copies."""
     return [
         count / _copies_each(layout, placement, side)
         for side, count in zip(PAIR, copies, strict=True)
@@ -150,7 +151,7 @@ def _total(
     copies: Mapping[int, Sequence[int]],
     brought: Mapping[int, Sequence[float]],
 ) -> float:
-    """All tuples that were stored, each once, as far as the reported keys tell."""
+    """All tuples that were stored, each once, as far as can be told from the reported keys."""
     if any(placement is None for placement in placed.values()):
         return sum(float(stored[side].sum()) / layout.copies(side) for side in PAIR)
     extra = sum(sum(copies[hash_]) - sum(rows) for hash_, rows in brought.items())
@@ -158,7 +159,7 @@ def _total(
 
 
 def _saved(loads: Floats, placement: Placement, rows: Sequence[float], home: int) -> float:
-    """How many more tuples the busiest instance had if the key were whole at `home`."""
+    """How many more tuples the busiest instance would have if the key were whole at `home`."""
     without = loads.copy()
     shares = defaultdict[int, float](float)
     for fragment in placement.fragments:
@@ -173,7 +174,7 @@ def _saved(loads: Floats, placement: Placement, rows: Sequence[float], home: int
 
 
 def _part(placement: Placement, side: Side, share: float) -> float:
-    """Which part of a side's tuples of a key an instance receives that has `share` of them."""
+    """The part of a key's tuples on a side that reaches an instance with `share` of the key."""
     match placement.mode:
         case Mode.WHOLE | Mode.SPLIT:  # each tuple probes all homes
             return 1.0

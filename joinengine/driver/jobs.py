@@ -1,7 +1,7 @@
-"""`Jobs`: what the driver needs of whatever runs the tasks of a batch.
+"""`Jobs`: the interface through which the driver has the tasks of a batch run.
 
-Why a protocol: the driver's part of a batch does not depend on what runs the tasks, so tests can
-try it with kills, repeated tasks and odd inputs without a cluster.
+Why a protocol: the driver does not depend on Spark, so tests can try it with kills, repeated tasks
+and odd inputs without a cluster.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Jobs(Protocol):
     @property
     @abstractmethod
     def done_by(self) -> str:
-        """What has carried out the steps since `route`, in words."""
+        """What has run the tasks since the last call of `route`, in words."""
 
     @abstractmethod
     def route(
         self, frame: Any, plan: RoutePlan, start: Position, end: Position
     ) -> list[RouteReport]:
-        """Route the tuples between two positions, and those of `frame`, a micro-batch of Spark's.
+        """Route the tuples between two positions, and those of `frame`.
 
-        None: there is none.
+        `frame`: a micro-batch of Spark's; None: there is none.
         """
 
     @abstractmethod
@@ -44,24 +44,27 @@ class Jobs(Protocol):
 
     @abstractmethod
     def logged(self, batch: int) -> Mapping[str, str]:
-        """Name -> content of the files by which Spark repeats a micro-batch of its own.
+        """Name -> content of the files from which Spark repeats one of its micro-batches.
 
-        None where they are kept with the state anyway, or where they are not enough.
+        Empty if these files lie with the state anyway, or do not suffice to repeat it.
         """
 
     @abstractmethod
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
-        """Where a batch of an earlier version ends, which Spark has cut; `logged`: as there."""
+        """Where a batch ends that Spark has cut under an earlier version of joinengine.
+
+        `logged`: as returned by `logged`.
+        """
 
     @abstractmethod
     def gone(self, operator: Operator, instances: int) -> Collection[int]:
-        """The instances whose tasks ran on executors that are gone, of an operator with so many."""
+        """The instances of an operator, of 0 to `instances` - 1, whose executors are gone."""
 
     @abstractmethod
     def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
-        """Whether no executor has run tasks of two failure domains, in the operator's last job.
+        """Whether, in the operator's last job, each executor ran tasks of one failure domain only.
 
-        Instances whose numbers are equal modulo `domains` are in one.
+        Instances whose numbers are equal modulo `domains` are in one failure domain.
         """
 
     @abstractmethod
@@ -70,11 +73,11 @@ class Jobs(Protocol):
 
     @abstractmethod
     def read_ahead(self, start: Position) -> None:
-        """The next batch begins at `start`; what it will probably bring may be read now."""
+        """Say that the next batch begins at `start`: its probable rows may be read now."""
 
     @abstractmethod
     def cut_short(self) -> None:
-        """Have the step that runs fail, since its query is to end; called by another thread."""
+        """Make the running step fail, because its query is to end; another thread calls this."""
 
     @abstractmethod
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:

@@ -1,7 +1,7 @@
-"""Fits the choice of a layout to the join that it is for.
+"""Fits the choice of a layout to the operator that it is for.
 
-Why: a user writes service levels in values and SQL; planners and tasks need the hashes of keys, and
-predicates that are compiled. `auto` needs to know whether there are keys.
+Why: a user writes service levels in values and SQL, but planners and tasks need key hashes and
+compiled predicates. `auto` needs to know whether the operator has keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from joinengine.predicates.dialect import compile_predicate
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How predicates are read: `zone` has the dates and hours of instants, `exact` as in names."""
+    """How predicates are read. `zone`: of the dates and hours of instants; `exact`: case counts."""
 
     zone: str = "UTC"
     exact: bool = False
@@ -102,7 +102,7 @@ def _predicate(
 
 
 def _value(key: Key, place: int, fields: Sequence[pa.Field], what: str) -> pa.Array:
-    """A part of a key as an array of its column's type. Raises InvalidRequest if it is none."""
+    """A part of a key as an array of its column's type; InvalidRequest if it does not fit."""
     if len(key) != len(fields):
         names = ", ".join(field.name for field in fields)
         raise InvalidRequest(
@@ -119,7 +119,7 @@ def _value(key: Key, place: int, fields: Sequence[pa.Field], what: str) -> pa.Ar
 
 
 def _may_be(part: Any, kind: pa.DataType) -> bool:
-    """Whether a value is written as one of a type; times and decimals may be texts."""
+    """Whether a value is written as `kind` requires; times and decimals may be texts."""
     types = pa.types
     if isinstance(part, bool) or types.is_boolean(kind):
         return isinstance(part, bool) and types.is_boolean(kind)

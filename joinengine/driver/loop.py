@@ -1,28 +1,27 @@
-"""The loop: it says when a batch is due and how far it goes, until the query ends.
+"""The loop: it decides when a batch is due and how far it reads, until the query ends.
 
-Why our own: the manifest of a batch makes it happen once, so nobody need write down before how far
-it will go. A batch begins where the last manifest ends, goes as far as its feeds say at that
-moment, and has not happened until its manifest is there; another attempt may go elsewhere
-(docs/decisions/0024). So between two batches there is nothing but a look at the folders.
+Why our own: the manifest of a batch makes it happen exactly once, so no log has to say in advance
+how far the batch will read. A batch begins where the last manifest ends, and reads as far as its
+feeds go at that moment. It has not happened until its manifest exists, and another attempt may read
+further (docs/decisions/0024). So between two batches the loop only looks at the folders.
 
-A *tick* is a batch that is due although nothing is new, because state may leave
-(joinengine.driver.clock).
+A *tick* is a batch that is due although nothing is new, because state may expire
+(`joinengine.driver.clock`).
 
-Streaming DataFrames are a source of the loop: a streaming query of Spark's says how far they can be
-read, and hands over each of its micro-batches, with a number. The thread that does so runs the next
-batch, with what is new in the feeds in it, and has its answer when a manifest holds that number. So
-Spark commits nothing that is not done. One batch runs at a time; a micro-batch comes first, since
-it has waited. While Spark has something to hand over the feeds wait, else its side could be
-taken for idle.
+Streaming DataFrames are a source of the loop: a streaming query of Spark's reads them, and hands
+over each of its micro-batches, with a number. The thread that hands over runs the next batch, which
+also reads what is new in the feeds. Its call returns once a manifest holds that number, so Spark
+commits nothing that is not done. One batch runs at a time, and a waiting micro-batch runs first.
+While Spark has something to hand over, the feeds wait; otherwise Spark's side could seem idle.
 
-Sources of a query may have to be read *first* (`QuerySpec.first`): until a batch begins where they
-ended when the loop began, nothing else is read, and nothing is handed over. If they must have come
-to some place (`Feed.awaited`), until a batch begins there; to some event time
-(`Operator.until_us`), until the manifest says so.
+A query may have to read some sources *first* (`QuerySpec.first`): nothing else is read, and nothing
+is handed over, until a batch begins where these sources ended when the loop began. Instead of that
+end, the loop may await a later place (`Feed.awaited`), or an event time in the manifest
+(`Operator.until_us`).
 
-Law: every batch begins at the position of the manifest before it, whoever has committed that. Under
-a trigger that ends, no batch goes beyond what was there when the loop began, unless another driver
-has gone further.
+Law: every batch begins at the position of the previous manifest, whichever driver committed it.
+Under a finite trigger, no batch reads beyond what was there when the loop began, unless another
+driver has gone further.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from joinengine.sources.places import Place
 from joinengine.state.manifest import Handed, Position
 from joinengine.world.world import World
 
-#: A loop that has nothing to do looks for new files so often, in seconds, unless the user says how
-#: often: in folders, and in object stores, where a look costs money.
+#: Seconds between two looks for new files while the loop has nothing to do, unless the user sets
+#: them: in folders, and in object stores, where a look costs money.
 LOCAL_REST_S, REMOTE_REST_S = 0.01, 1.0
 
 
@@ -52,7 +51,7 @@ class Trigger:
     """When batches start.
 
     `every_s`: at multiples of so many seconds; 0: as soon as something is new. `once`: one batch.
-    `finite`: as many as it takes to read what is there when the loop begins.
+    `finite`: as many batches as it takes to read what is there when the loop begins.
     """
 
     every_s: float = 0.0
@@ -61,27 +60,27 @@ class Trigger:
 
 
 class HandsOver(Protocol):
-    """What hands micro-batches over, as the loop sees it."""
+    """The part that hands micro-batches over to the loop, as the loop sees it."""
 
     @abstractmethod
     def has_more(self) -> bool:
-        """Whether it has found data that it will hand over soon, or may have."""
+        """Whether it has data to hand over soon, or may have found some."""
 
     @abstractmethod
     def has_ended(self) -> bool:
-        """Whether it hands nothing over any more; raises what ended it."""
+        """Whether it hands nothing over any more. Raises the error that ended it, if any."""
 
 
 class Over(Exception):
-    """A micro-batch was handed over, and the loop runs no batch any more."""
+    """A micro-batch was handed over after the loop had ended."""
 
 
 class Loop:
     """The batches of one run of a query.
 
-    `feeds`: source -> its feed, all of which the runner's jobs read. `rest(seconds)`: lets time
-    pass; True: the loop is to end. `rest_s`: how long it rests before it looks again. `frames`:
-    what hands over the micro-batches of streaming DataFrames; None: there are none.
+    `feeds`: source -> its feed; the runner's jobs read them all. `rest(seconds)`: waits, and
+    returns True if the loop is to end. `rest_s`: seconds of rest before the next look. `frames`:
+    hands over the micro-batches of streaming DataFrames; None: there are none.
     """
 
     def __init__(
@@ -102,19 +101,18 @@ class Loop:
         self._rest_s = rest_s
         self._frames = frames
         self._most: Position | None = None
-        #: how far the sources are read that are read first, as it was when the loop began
+        #: source that is read first -> the place that it must reach, fixed when the loop begins
         self._loaded = dict[int, Place]()
         #: when a batch is due although nothing is new; None: never
         self._due_s: float | None = None
         #: how long the last look took
         self._look_s = 0.0
         self._waiting = Condition()
-        #: how often somebody has asked to be told when nothing is left to do, how often the running
-        #: look knows of, and how often was answered
+        #: how many calls of `process_all` there were, and how many of them may return
         self._asked = self._answered = 0
         #: whether batches may begin, whether one runs, and whether nothing more will
         self._has_begun = self.is_busy = self.has_ended = False
-        #: the thread whose turn it is, and whether a micro-batch waits for it, or has had it
+        #: the thread whose turn it is; whether a micro-batch waits for a turn; whether one had one
         self._holder: Thread | None = None
         self._is_offered = self._has_taken = False
 
@@ -124,7 +122,7 @@ class Loop:
             self._begin()
             while not self._rest(0.0):
                 next_s, asked = self._next_s(), self._asked
-                # Before the look: what was handed over last may have left something to do.
+                # Ask before the look: the last micro-batch may have left something to do.
                 frames_over = self._frames is None or self._frames.has_ended()
                 has_run = self._may_run(frames_over) and self._run_next(asked)
                 if frames_over and self._is_over(has_run):
@@ -132,7 +130,7 @@ class Loop:
                 if not has_run:
                     next_s = max(0.0 if has_run is None else next_s, self._rested_s())
                 left_s = next_s - self._world.now_s()
-                if self._trigger.every_s:  # the clock may have been set back
+                if self._trigger.every_s:  # if the clock was set back, `next_s` is too far ahead
                     left_s = min(left_s, self._trigger.every_s)
                 if left_s > 0 and self._rest(left_s):
                     return
@@ -141,15 +139,15 @@ class Loop:
                 self.has_ended = True
                 self._waiting.notify_all()
                 self._waiting.wait_for(lambda: self._holder is None)
-            with ExitStack() as closing:  # each of them, though another fails
+            with ExitStack() as closing:  # closes each, even if another fails
                 closing.callback(self._runner.delivery.sink.close)
                 for feed in self._feeds.values():
                     closing.callback(feed.close)
 
     def take(self, frame: Any, handed: Handed) -> None:
-        """Run the next batch with a micro-batch in it, on the thread that calls.
+        """Run the next batch with a micro-batch in it, on the calling thread.
 
-        When it returns a manifest holds the micro-batch. Raises Over if no batch runs any more.
+        On return, a manifest holds the micro-batch. Raises Over if the loop has ended.
         """
         with self._turn(is_offered=True):
             self.is_busy = self._has_taken = True
@@ -159,21 +157,21 @@ class Loop:
 
     @property
     def is_here(self) -> bool:
-        """Whether the thread that asks runs a batch."""
+        """Whether the calling thread runs a batch."""
         return self._holder is current_thread()
 
     def _may_run(self, frames_over: bool) -> bool:
-        """Whether a batch without a micro-batch may run; one alone has to hold what there is."""
+        """Whether a batch without a micro-batch may run: not if `once` and a micro-batch is due."""
         return not self._trigger.once or (frames_over and not self._has_taken)
 
     def _is_over(self, has_run: bool | None) -> bool:
-        """Whether no batch follows, now that no micro-batch does; `has_run`: whether one ran."""
+        """Whether no batch follows, given that no micro-batch does; `has_run`: as in `run`."""
         if self._trigger.finite:
             return has_run is False
-        return self._trigger.once or self._frames is not None  # somebody has stopped Spark's part
+        return self._trigger.once or self._frames is not None  # Spark's query was stopped
 
     def _begin(self) -> None:
-        """Fix how far feeds are read at most, if they are not to be read for ever."""
+        """Fix how far a finite trigger reads, and which places sources must reach first."""
         if self._trigger.finite:
             for feed in self._feeds.values():
                 feed.discover(wait=self._rest)
@@ -187,7 +185,7 @@ class Loop:
             self._waiting.notify_all()
 
     def _run_next(self, asked: int) -> bool | None:
-        """Run the batch that is due; False: none is; None: it has to wait for a micro-batch."""
+        """Run the batch that is due. False: none is due; None: it has to wait for a micro-batch."""
         with self._turn():
             end = self._next()
             if end is None:
@@ -204,7 +202,10 @@ class Loop:
 
     @contextmanager
     def _turn(self, *, is_offered: bool = False) -> Iterator[None]:
-        """What runs inside runs alone. `is_offered`: a micro-batch is handed over."""
+        """Run the block alone, when its turn comes. `is_offered`: it runs a micro-batch.
+
+        Raises Over if the loop has ended.
+        """
         with self._waiting:
             self._is_offered = self._is_offered or is_offered
             self._waiting.wait_for(lambda: self.has_ended or self._is_free(is_offered=is_offered))
@@ -226,7 +227,7 @@ class Loop:
 
     @property
     def _loads(self) -> bool:
-        """Whether sources that are read first have not been read as far as they went."""
+        """Whether sources that are read first have not yet been read to their places."""
         start = self._runner.position if self._loaded else {}
         return is_lagging(self._runner.query, self._runner.manifest) or any(
             self._feeds[source].is_beyond(end, self._start(source, start))
@@ -235,7 +236,7 @@ class Loop:
 
     @property
     def missing(self) -> list[int]:
-        """The sources that are read first, and have not brought all that is awaited of them."""
+        """The sources that are read first and have not yet grown to their awaited places."""
         return [
             source
             for source, end in self._loaded.items()
@@ -243,14 +244,14 @@ class Loop:
         ]
 
     def process_all(self) -> None:
-        """Wait until what is there now is processed, or the loop has ended."""
+        """Wait until all present data is processed, or the loop has ended."""
         with self._waiting:
             self._asked += 1
             mine = self._asked
             self._waiting.wait_for(lambda: self.has_ended or self._answered >= mine)
 
     def _next(self) -> Position | None:
-        """Where the batch ends that is due; None: none is."""
+        """Where the due batch ends; None: no batch is due."""
         self._runner.check_alone()
         end, start = self._ends_of_feeds(), self._runner.position
         if any(feed.is_beyond(end[n], self._start(n, start)) for n, feed in self._feeds.items()):
@@ -278,8 +279,8 @@ class Loop:
     def _look(self, start: Position) -> None:
         """Look for new files, in the feeds that the next batch would read to their end.
 
-        Where nothing tells what is new, all names are read for that; so one of many files is looked
-        at for half of the time.
+        `_look_s` becomes the seconds that this took: a feed without notices reads all names. The
+        loop rests at least as long, so it spends at most half of its idle time on looks.
         """
         began_s = self._world.timer_s()
         for source, feed in self._feeds.items():
@@ -290,23 +291,23 @@ class Loop:
     def _tidy(self) -> None:
         """Let feeds fold their logs.
 
-        Not before a batch of this driver's own: until then an older driver, perhaps of a version
-        that knows no folds, may commit what it has read of a log.
+        Only after this driver has committed a batch: until then an older driver may commit what it
+        has read of a log, and its version may not know folds.
         """
         if self._runner.manifest.generation == self._runner.generation:
             for feed in self._feeds.values():
                 feed.tidy()
 
     def _note_tick(self, now_s: float) -> None:
-        """Note when a tick is due after a batch that was over at `now_s`."""
+        """Note when a tick is due after a batch that ended at `now_s`."""
         due_s = self._runner.tick_due(now_s)
-        # What is due at once stays so, even if the clock is set back meanwhile.
+        # A tick that is due at once stays due, even if the clock is set back.
         self._due_s = -math.inf if due_s is not None and due_s <= now_s else due_s
 
     def _end(self, source: int, start: Place) -> Place:
         """Where a batch that begins at `start` ends in a source.
 
-        Raises DamagedState if the source's log does not reach so far.
+        Raises DamagedState if the source's log does not reach `start`.
         """
         feed = self._feeds[source]
         feed.check_reaches(start)
@@ -317,7 +318,7 @@ class Loop:
         return place
 
     def _answer(self, asked: int) -> None:
-        """Tell those who had asked before the last look that nothing is left to do."""
+        """Let the first `asked` calls of `process_all` return: nothing is left to do."""
         with self._waiting:
             self._answered = asked
             self._waiting.notify_all()
@@ -329,6 +330,6 @@ class Loop:
         return rested_s if self._due_s is None else min(rested_s, max(self._due_s, now_s))
 
     def _next_s(self) -> float:
-        """When the batch after one that may start now may start, in seconds since the epoch."""
+        """The earliest start of the batch after one that starts now, in seconds since the epoch."""
         every_s = self._trigger.every_s
         return (self._world.now_s() // every_s + 1) * every_s if every_s else 0.0

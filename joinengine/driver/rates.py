@@ -1,4 +1,4 @@
-"""How the tuples of a query have come so far; from it operators forecast their state."""
+"""The flow of each side of a query so far, from which operators forecast their state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from joinengine.operators.timing import Flow
 
 
 def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
-    """(operator, side) -> how its tuples came so far; sides that are not known yet are left out.
+    """(operator, side) -> its flow so far; sides of which it is unknown are left out.
 
-    It is measured from a side's first batch to its last. The tuples of the first batch do not
-    count: it is unknown over how much event time they were gathered.
+    The flow is measured from a side's first batch to its last. The tuples of the first batch do not
+    count: it is unknown how much event time they span.
     """
     seen = dict[tuple[int, Side], Flow]()
     for number in range(len(records[0].joins)) if records else ():

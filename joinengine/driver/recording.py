@@ -1,6 +1,6 @@
-"""A batch in figures: its record is a fold over the reports of its tasks.
+"""Computes the record of a batch, its figures, from the reports of its tasks.
 
-Law: equal reports give equal records, whoever has run the tasks and however often.
+Law: equal reports give equal records, whatever has run the tasks and however often.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def record_of(
     sealed: Mapping[str, bytes],
     counts: Counts,
 ) -> BatchRecord:
-    """The record of a batch; its times by step are not in it.
+    """The record of a batch, still without the driver's times by step.
 
-    `states`: those of the next batch; `reasons`: why their layouts differ; `sealed`, `counts`: as
-    in the batch's draft.
+    `states`: those for the next batch. `reasons`: per operator, why its layout changes after this
+    batch. `sealed`, `counts`: as in the batch's draft.
     """
     opened, routed = computed.opened, computed.routed
     record = BatchRecord(opened.number, opened.clock_s, skipped=list(routed.skipped))
@@ -82,9 +82,9 @@ def _add(record: BatchRecord, seconds: Mapping[str, float]) -> None:
 
 
 def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
-    """The record of an operator at the begin of a batch.
+    """The record of an operator at the start of a batch.
 
-    `reason`: why its layout is another than after the last batch.
+    `reason`: why its layout differs from that after the last batch; None: it does not.
     """
     attempt, state = ran.begun, ran.begun.state
     layouts = state.layouts
@@ -108,7 +108,7 @@ def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
 
 
 def _ways(attempt: Attempt) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
-    """How the instances that the batch has found lost have gone on."""
+    """How the instances that the batch found lost were recovered."""
     by_way = {
         way_of(attempt.state.layouts): attempt.lost,
         Recovery.STORE: tuple(attempt.fetched),
@@ -117,7 +117,7 @@ def _ways(attempt: Attempt) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
 
 
 def _note_asked(entry: OperatorRecord, tasks: Sequence[OperatorTask]) -> None:
-    """Take note of the keys that tasks were asked to count."""
+    """Record how many bytes of asked keys tasks got, and whether they reported whole."""
     asked = [keys for task in tasks if (keys := task.header.counted) is not None]
     entry.told.down_bytes = sum(keys.nbytes for keys in asked)
     entry.told.whole = int(any(keys.whole for keys in asked))
@@ -132,7 +132,7 @@ def _note_counts(
     sealed: Mapping[str, bytes],
     counts: Counts,
 ) -> None:
-    """Take note of what tasks told of keys; `before`: the state whose layout routed the batch."""
+    """Record what tasks reported of keys; `before`: the state whose layout routed the batch."""
     routing = before.layouts.newest
     counted = bool(reports) and routing.choice.counts_keys
     entry.told.up_bytes = sum(report.count_bytes for report in reports) if counted else 0
@@ -210,7 +210,7 @@ def _fill_instances(entry: OperatorRecord, reports: Sequence[OperatorReport]) ->
 
 
 def _both(before: Reason | None, after: Reason | None) -> Reason | None:
-    """Why a layout changes around a batch: a plan after it says too what was lost in it."""
+    """One reason from those before and after a batch; a plan after it also says what was lost."""
     if after is None or before is None or not before.ways:
         return after or before
     return before if after.cause is Cause.LOADS else replace(after, ways=before.ways)

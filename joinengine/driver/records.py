@@ -1,6 +1,6 @@
-"""The records of batches that are over; metrics and reports are made of them.
+"""The records of finished batches, from which metrics and reports are made.
 
-How a batch becomes a record says `joinengine.driver.recording`.
+`joinengine.driver.recording` computes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from joinengine.wire.reports import CappedKey
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """How many rows came to a side; of them late, without a key, ahead, and unknown changes."""
+    """How many rows arrived at a side; of them late, without a key, ahead, or unknown changes."""
 
     rows: int = 0
     late: int = 0
@@ -40,10 +40,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """The instance that a batch waited for, if machines were as many as instances.
+    """The instance that received most: a batch would wait for it if each had its own machine.
 
-    `share`: of the deliveries to all instances. `busy_s`: how long tasks worked for it. `skew`: its
-    deliveries over the mean.
+    `share`: its part of the deliveries to all instances. `busy_s`: seconds that tasks worked for
+    it. `skew`: its deliveries divided by the mean.
     """
 
     instance: int
@@ -56,8 +56,9 @@ class Busiest:
 class SideRecord:
     """One side of an operator in one batch.
 
-    `homed`: copies stored in the batch; of several right sides, at the first. `held_rows`,
-    `held_bytes`: copies in the state after it. `newest`: the greatest event time seen so far.
+    `homed`: copies stored in the batch; in a multiway join, the first right side has those of all.
+    `held_rows`, `held_bytes`: copies in the state after the batch. `newest`: the greatest event
+    time so far (us).
     """
 
     homed: int = 0
@@ -69,9 +70,9 @@ class SideRecord:
 
 @dataclass(slots=True)
 class Worked:
-    """What instances did in one batch: lists are per instance.
+    """The work of instances in one batch, in tuples; lists are per instance.
 
-    `backed`: of `stored`, what is a backup. `compared`: candidate pairs that were looked at.
+    `backed`: how many of `stored` are backups. `busy_s`: seconds. `compared`: candidate pairs.
     `made`: results. `probe_copies`: deliveries that only probe.
     """
 
@@ -85,12 +86,12 @@ class Worked:
 
     @property
     def candidates(self) -> int:
-        """Pairs that were looked at; in semi and anti joins of hot keys, tuples."""
+        """Candidate pairs compared; in semi and anti joins of hot keys, tuples."""
         return sum(self.compared)
 
     @property
     def busiest(self) -> Busiest | None:
-        """The instance that received most; None: none received anything."""
+        """The instance that received most; None: no instance received anything."""
         received = np.array(self.received, float)
         if not received.any():
             return None
@@ -103,8 +104,8 @@ class Worked:
 class StateRecord:
     """The state of an operator after one batch: copies, and `held` of them at each instance.
 
-    `expired_rows`: copies that left it. `pending_rows`: watched entries that are not judged yet.
-    `pending_bytes`: of these, and of the marks that go with them.
+    `expired_rows`: copies that have expired. `pending_rows`: watched entries that are still open.
+    `pending_bytes`: the size of these entries and of all marks.
     """
 
     rows: int = 0
@@ -119,8 +120,8 @@ class StateRecord:
 class Moved:
     """The state that changed its home before one batch.
 
-    `from_rows`: state rows before the move, 0 in a batch that moved nothing. `seconds`: of the task
-    that took longest to place moved state.
+    `from_rows`: rows of state before the move, 0 if the batch moved nothing. `seconds`: how long
+    the slowest task took to place moved state.
     """
 
     from_rows: int = 0
@@ -131,9 +132,9 @@ class Moved:
 
 @dataclass(slots=True)
 class Lost:
-    """Instances whose state could not be read, and copies that were made anew for such.
+    """Instances whose state could not be read, and how many copies replaced lost ones.
 
-    `unbacked_keys`: keys of which there is no other copy at present, because it was lost.
+    `unbacked_keys`: keys of which no other copy exists at present, because it was lost.
     """
 
     instances: list[int] = field(default_factory=list)
@@ -142,15 +143,15 @@ class Lost:
 
     @property
     def count(self) -> int:
-        """How many instances have lost their state before the batch."""
+        """How many instances were found to have lost their state."""
         return len(self.instances)
 
 
 @dataclass(slots=True)
 class Told:
-    """What tasks told the driver for its planner, and what it told them of what it asks for.
+    """The size of what tasks reported of keys (`up_bytes`) and were asked for (`down_bytes`).
 
-    `whole`: 1 if tasks were asked for all keys that a plan may need, else 0.
+    `whole`: 1 if tasks were asked for whole reports, else 0.
     """
 
     up_bytes: int = 0
@@ -160,7 +161,7 @@ class Told:
 
 @dataclass(slots=True)
 class OperatorRecord:
-    """One operator in one batch, in groups of what belongs together.
+    """One operator in one batch.
 
     `sided`: it has more than one side. `timed`: it has a window.
     """
@@ -182,25 +183,25 @@ class OperatorRecord:
     told: Told = field(default_factory=Told)
     #: run files that tasks opened in an object store
     reads: Reads = field(default_factory=Reads)
-    #: of the next batch; only timed operators have one
+    #: event time (us) for the next batch; only timed operators have one
     watermark: float = -math.inf
     output_rows: int = 0
-    #: pairs that `max_pairs_per_key` left out, and of which keys most
+    #: pairs that `max_pairs_per_key` left out, and the keys that lost most
     capped_pairs: int = 0
     capped: list[CappedKey] = field(default_factory=list)
-    #: why the layout is another after the batch (or before it, if a restart asked for one)
+    #: why the layout changes after the batch, or has changed before it (a loss, or a restart)
     reason: Reason | None = None
     #: the hottest keys of the batch
     heat: Heat = field(default_factory=Heat)
 
     @property
     def refused(self) -> Refused:
-        """The rows of all sides, and those of them that were refused."""
+        """The rows that arrived at all sides, and how many of them were refused."""
         return sum((side.refused for side in self.sides), Refused())
 
     @property
     def replanned(self) -> bool:
-        """Whether the layout changed by itself, for balance."""
+        """Whether a planner has changed the layout."""
         return self.reason is not None and self.reason.cause.is_replan
 
     @property
@@ -210,13 +211,13 @@ class OperatorRecord:
 
     @property
     def switched_roles(self) -> int:
-        """Keys whose home and backup change roles after the batch."""
+        """How many keys have a home and a backup that change roles after the batch."""
         return 0 if self.reason is None else self.reason.switched_roles
 
 
 @dataclass(slots=True)
 class BatchRecord:
-    """One batch. `seconds` holds the driver's wall time per step, `work_s` the tasks' by part.
+    """One batch. `seconds`: the driver's wall time by step. `work_s`: the tasks' time by part.
 
     `started`: in seconds since the epoch.
     """
@@ -229,9 +230,9 @@ class BatchRecord:
     input_rows: int = 0
     output_rows: int = 0
     checksum: int = 0
-    #: how much longer the batch took to its commit because instances were lost
+    #: how much longer the batch took until its commit because instances were lost
     recovery_s: float = 0.0
-    #: what has carried out its tasks, in words
+    #: what has run its tasks, in words
     tasks: str = ""
     left_at: list[tuple[float, int]] = field(default_factory=list)
     #: files of sources that were not read, with the reason
@@ -241,28 +242,28 @@ class BatchRecord:
     end: Position = field(default_factory=dict)
     #: source -> its partitions after the batch, of sources that have any
     partitions: BySource = field(default_factory=dict)
-    #: the micro-batch of Spark's in it; None: there is none
+    #: the number of Spark's micro-batch in it; None: there is none
     handed: int | None = None
-    #: the whole trigger, Spark's own logs included; known when Spark has told it
+    #: the whole trigger, with Spark's own logs; 0 until Spark has reported it
     trigger_s: float = 0.0
 
     @property
     def busiest(self) -> Busiest | None:
-        """The busiest instance of the operator that received most; None: none received anything."""
+        """The busiest instance of the operator that received most; None: nothing was received."""
         largest = max(self.joins, key=lambda join: sum(join.work.received), default=None)
         return None if largest is None else largest.work.busiest
 
     @property
     def behind_rows(self) -> int | None:
-        """How many messages wait in the sources; None: no source tells."""
+        """How many messages wait in the sources; None: no source knows."""
         lags = [sum(progress.behind.values()) for progress in self.partitions.values()]
         return sum(lags) if lags else None
 
     @property
     def behind_s(self) -> float | None:
-        """How old the oldest message that waited is at most, as the batch began; None: unknown.
+        """The age at most, at the start, of the oldest message that waits; None: unknown.
 
-        Of partitions of which it is unknown, the others tell, unless nothing waits in them.
+        If the age is unknown in some partitions, the others count, unless nothing waits in them.
         """
         lags = [
             progress.lag_s(number, self.started)

@@ -1,12 +1,12 @@
 """Decides which layout an operator has in the next batch.
 
-Why: a batch may end with three reasons for another layout: a wish of the user (a switch, a resize,
-a restart with other settings), a plan that pays, and an instance that is full. They are tried in
-this order, and the first that applies wins; the state is then treated the same way for all three.
-If instances are full as a mean, no plan relieves them, and growth comes before plans.
+Why: there are three reasons for another layout after a batch: a wish of the user (a switch, a
+resize, a restart with other settings), a plan that pays, and a full instance. The first that
+applies wins, in this order, and the state is treated the same way for all three. But if the
+instances are full on average, no plan relieves them, and growth precedes plans.
 
-Law: functions of the state, of the counts and of the wishes. No Spark, no files. A layout changes
-only with a reason; the one reason for which it stays is that a plan was declined.
+Law: functions of the state, the counts and the wishes. No Spark, no files. A layout changes only
+with a reason. There is also a reason if a plan was declined and the layout stays.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.state.operator_state import Layouts, Move, OperatorState, Rehome
 from joinengine.state.wished import Relayout
 
-#: A layout grows only while its instances hold more than this part of `capacity` as a mean: if one
-#: is full beside such empty ones, a few keys are hot, and more instances do not divide them.
+#: A layout grows only if its instances hold on average more than this part of `capacity`. If they
+#: hold less and one is full, a few keys are hot, and more instances do not divide these.
 FILLED_PART = 0.5
 
 
 def fitted_wish(wish: Relayout, operator: Operator, operators: int, naming: Naming) -> Relayout:
-    """A wish as it is for an operator of a query that has `operators`."""
+    """A wish with its layout fitted to one operator of a query that has `operators` of them."""
     if wish.choice is None or not operator.policy.changes:
         return wish
     return replace(wish, choice=fitted(wish.choice, operator, operators, naming))
 
 
 def check(operator: Operator, layouts: Layouts, wishes: Sequence[Relayout]) -> None:
-    """Raise InvalidRequest if wishes, granted one after another, end at a layout that cannot be."""
+    """Raise InvalidRequest if wishes, granted one after another, lead to an impossible layout."""
     policy = operator.policy
     if not policy.changes:
         return
@@ -65,8 +65,8 @@ def after_batch(
     """The state with the layout of the next batch, and why it differs, or why a plan was declined.
 
     `history`: the counts that the planner may see, the last batch's at the end; empty if that batch
-    brought nothing. `capacity`: tuples that an instance may hold; None: any number. `lazy`: state
-    does not follow a new layout; tuples find it by the layout under which it was stored.
+    has no counts. `capacity`: tuples that an instance may hold; None: any number. `lazy`: moves are
+    lazy, so state stays under the layout version under which it was stored.
     """
     if not operator.policy.changes:
         return state, None
@@ -78,7 +78,7 @@ def after_batch(
         grown = _grown(state, history)
         if grown is not None:
             return _take(operator, state, *grown, lazy=lazy)
-    if newest.absent:  # planners wait: no home may go where copies are missing
+    if newest.absent:  # planners wait: no key may get a home where copies are missing
         return _refilling(state), None
     if plan is None:
         return state, None
@@ -96,9 +96,9 @@ def as_asked(
 ) -> tuple[OperatorState, Reason | None]:
     """The state of a checkpoint with the layout that this start of the query asks for, and why.
 
-    If the last start asked for the same, or this one for none, the layout stays as batches have
-    changed it since, and there is no reason. `sized`: this start asks for a number of instances;
-    otherwise the checkpoint keeps its own, and grows if it has fewer than there are cores.
+    If the last start asked for the same layout, or this one asks for none, the layout stays as
+    batches have changed it since, and the reason is None. `sized`: this start asks for a number of
+    instances; otherwise the checkpoint keeps its own, or `operator.instances` if that is more.
     """
     layouts = state.layouts
     instances = operator.instances
@@ -112,11 +112,12 @@ def as_asked(
     asked = Chosen.start(choice, instances)
     newest = layouts.newest
     if asked.starts_like(layouts.asked) or not operator.policy.changes:
-        # Perhaps with other settings for its planner; a layout of another form was wished since.
+        # The settings of its planner may differ now. They do not apply if a wish has since changed
+        # the form of the layout.
         if newest.starts_like(Chosen.start(choice, newest.wanted)):
             newest = replace(newest, choice=choice)
         return replace(state, layouts=replace(layouts, newest=newest, asked=asked)), None
-    # Moves that were planned and not yet made are dropped: the state still lies where it was.
+    # Pending moves are dropped: the state still lies where it was before them.
     if isinstance(layouts.pending, Move | Rehome):
         newest = layouts.pending.before
     stands = replace(state, layouts=replace(layouts, newest=newest, asked=asked, pending=None))
@@ -126,7 +127,7 @@ def as_asked(
 
 
 def _refilling(state: OperatorState) -> OperatorState:
-    """The state whose next batch makes some of the lost copies anew."""
+    """The state with a pending refill: the next batch makes some of the lost copies again."""
     layouts = state.layouts
     layout = layouts.newest.layout
     copied, copying = layout.copied, layouts.newest.choice.copying
@@ -136,7 +137,7 @@ def _refilling(state: OperatorState) -> OperatorState:
 
 
 def _planned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
-    """What the layout changes by itself."""
+    """The plan by which the layout changes without a wish; None: it stays."""
     newest = state.layouts.newest
     plan = _returned(state, history)
     if plan is None and history:
@@ -145,7 +146,7 @@ def _planned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
 
 
 def _returned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
-    """Hashed keys go back to instances that were lost and are whole again; None: all are there."""
+    """A plan that returns hashed keys to refilled instances; None: all are at their base homes."""
     layout = state.layouts.newest.layout
     copied, copying = layout.copied, state.layouts.newest.choice.copying
     if copied is None or copying is None:
@@ -164,7 +165,7 @@ def _returned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
 def _wished(
     state: OperatorState, history: Sequence[Interval], wishes: Sequence[Relayout]
 ) -> tuple[Chosen, Plan]:
-    """The layout that the last wish of each kind asks for, and the way there."""
+    """The layout that the last wish of each kind asks for, and the plan that leads to it."""
     newest = state.layouts.newest
     choices = [wish.choice for wish in wishes if wish.choice is not None]
     sizes = [wish.instances for wish in wishes if wish.instances is not None]
@@ -191,7 +192,7 @@ def _must_grow(
         return False
     if plan is not None and plan.reason.cause.is_replan:
         return mean > capacity
-    # The planner may see too few keys: then it has asked for all, and plans after the next batch.
+    # If the planner has seen too few keys, it asks for all of them and plans after the next batch.
     waits = bool(history) and not history[-1].whole and newest.choice.asks(newest.layout, history)
     return mean > capacity or not waits
 
@@ -209,9 +210,9 @@ def _grown(state: OperatorState, history: Sequence[Interval]) -> tuple[Chosen, P
 def _take(
     operator: Operator, state: OperatorState, chosen: Chosen, plan: Plan, *, lazy: bool
 ) -> tuple[OperatorState, Reason]:
-    """The state with `chosen` for the next batch and the moves that must come before it, and why.
+    """The state with `chosen` for the next batch, with the moves due before it; and the reason.
 
-    If state does otherwise than the plan says, the reason has the cost of that.
+    If the state does not move as the plan says, the reason has the cost of what it does.
     """
     layouts, before = state.layouts, state.layouts.newest
     resized = chosen.layout.instances != before.layout.instances
@@ -228,9 +229,9 @@ def _take(
         after = _left_behind(after, before, state, resized=resized)
         reason = reason.at_cost(Cost())
     elif layouts.older or before.absent:
-        # `plan.moves` are word ranges of the newest version, and take copies from any instance that
-        # should have them. While runs of older versions live, or copies are missing, moving ranges
-        # is not enough, and every tuple is looked at.
+        # `plan.moves` are word ranges of the newest version, taken from any instance that should
+        # have a copy. While runs of older versions live, or copies are missing, moving ranges is
+        # not enough: every tuple is re-homed.
         pending = Rehome(before, before.absent)
         after, reason = replace(after, pending=pending), reason.at_cost(None)
     else:
@@ -242,7 +243,7 @@ def _take(
 def _left_behind(
     layouts: Layouts, before: Chosen, state: OperatorState, *, resized: bool
 ) -> Layouts:
-    """The layouts if state stays under the version under which it was stored."""
+    """The layouts under lazy moves: a new version, and the old one if it still has runs."""
     older, version = dict(layouts.older), layouts.version
     if any(run.version == version for run in state.shelves.state.values()):
         older[version] = before

@@ -15,21 +15,21 @@ from joinengine.state.wished import Relayout
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20
-#: More than this does no good: a quarter is held together, and a column of text has 2 GiB at most.
+#: More than this is useless: a quarter is held at once, and a column of text has 2 GiB at most.
 MOST_MEMORY = 4 << 30
 #: Bytes of an object store's files that an executor keeps on its own disk.
 CACHE_BYTES = 10 << 30
 
 
 class ShowKeys(StrEnum):
-    """How keys are told to whoever watches a query."""
+    """How keys appear to users who watch a query."""
 
     VALUE = "value"
     HASH = "hash"
 
 
 class Tasks(StrEnum):
-    """What carries out the steps of a batch: tasks that stay, where they can, or jobs of Spark."""
+    """What carries out the steps of a batch: resident tasks, where possible, or jobs of Spark."""
 
     AUTO = "auto"
     RESIDENT = "resident"
@@ -45,11 +45,11 @@ class Settings:
     checksum: bool = False
     #: tuples that an instance may hold before its layout grows; None: never
     capacity: int | None = None
-    #: state does not follow a new layout: tuples find it by the layout under which it was stored
+    #: moves are lazy: state stays under the layout version under which it was stored
     lazy: bool = False
-    #: what planners balance; under lazy moves it is tuples
+    #: what planners balance; under lazy moves, always tuples
     load: Load = Load.WORK
-    #: tasks tell the hottest keys by value, not by hash alone
+    #: tasks report the hottest keys by value, not only by hash
     show_keys: bool = True
     #: the run ends by itself when there is no more data
     finite: bool = False
@@ -57,11 +57,12 @@ class Settings:
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
     #: how predicates of service levels are read
     naming: Naming = field(default_factory=Naming)
-    #: what takes the place of state that is lost
+    #: what replaces lost state
     recovery: Recovery = Recovery.REPLICAS
-    #: what a batch waits for before it is committed
+    #: which files a batch waits for before it is committed
     durability: Durability = Durability.BATCH
-    #: on how many executors tasks have fixed places, so that each is a failure domain; 0: on none
+    #: number of executors on which tasks have fixed places, so that each is a failure domain; 0: no
+    #: task has a fixed place
     executors: int = 0
     #: batches before which an executor is killed
     kills: frozenset[int] = frozenset()
@@ -69,13 +70,13 @@ class Settings:
     cache_bytes: int = CACHE_BYTES
     #: what carries routed tuples
     exchange: ExchangeKind = ExchangeKind.FILES
-    #: whether tasks stay from batch to batch
+    #: whether tasks are resident
     tasks: Tasks = Tasks.AUTO
-    #: seconds between two looks for new files while there is nothing to do; None: as places are
+    #: seconds between two looks for new files while idle; None: it depends on where the files lie
     look_every_s: float | None = None
     #: where second copies of run files lie; None: below the checkpoint, if there are any
     store_location: str | None = None
-    #: what is tried on the query beside running it
+    #: what the laboratory tries on the query, beside running it
     trial: Trial = field(default_factory=Trial)
 
     @property
@@ -87,8 +88,8 @@ class Settings:
     def weighs(self) -> bool:
         """Whether planners balance work.
 
-        Under lazy moves they balance tuples: work there is also that of older layouts, so that a
-        plan would change what the next one goes by, and so on.
+        Under lazy moves they balance tuples. Work would include that of older layouts, so each plan
+        would change the basis of the next one.
         """
         return self.load is Load.WORK and not self.lazy
 

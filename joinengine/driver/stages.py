@@ -1,8 +1,8 @@
 """The stages of a batch as values: opened, routed, computed, drafted; then it has a manifest.
 
-Each stage is made of the one before, and holds all that follows from it. Nothing outside these
-values is changed by a batch that is not committed: it may fail, be tried again, or be beaten by
-another driver, and has left files at most, whose names nobody knows.
+Each stage is made from the previous stage, and holds all that follows from it. A batch that is not
+committed changes nothing outside these values. It may fail, be tried again, or be beaten by another
+driver; at most it leaves files that no manifest names.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from joinengine.state.wished import Relayout
 from joinengine.wire.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.world.storage import StoredFile
 
-#: Name of a statistics file -> the counts in it, which planners see.
+#: Name of a statistics file -> the counts in it, for planners.
 Counts = Mapping[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is the same for all batches of a run: the query, how it runs, and where its runs lie.
+    """What all batches of a start share: the query, its settings, and where its run files lie.
 
     `driver` names this start of the driver: workers verify files anew for each start.
     """
@@ -45,14 +45,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A batch that begins: what it follows, how far it goes, and how its tuples travel.
+    """A batch that begins: what it follows, how far it reads, and how its tuples travel.
 
-    `last`: the manifest before it; `counts`: those that it names. `start`, `end`: where the batch
-    begins and ends in each source. `generation`: of the driver that runs it. `clock_s`: the
-    driver's clock at its start, in seconds since the epoch: the same for all tasks. `aside`: the
-    folder where refused tuples are staged; None: they are only counted. `resumed_for`: per operator
-    why its layout differs from that of the batch before; empty: none does. `named`: the files that
-    were named as skipped before. `handed`: the last micro-batch of Spark's up to this batch.
+    `last`: the previous manifest; `counts`: the counts that it names. `start`, `end`: where the
+    batch begins and ends in each source. `generation`: of the driver that runs it. `clock_s`: the
+    driver's clock at the start of the batch, in seconds since the epoch; all tasks use it. `aside`:
+    the folder where refused tuples are staged; None: they are only counted. `resumed_for`: per
+    operator, why its layout differs from that of the previous batch; empty: none does. `named`:
+    the files already named as skipped. `handed`: Spark's last micro-batch up to this batch.
     """
 
     last: Manifest
@@ -69,7 +69,7 @@ class Opened:
 
     @property
     def number(self) -> int:
-        """The batch."""
+        """The number of the batch."""
         return self.last.batch + 1
 
 
@@ -77,8 +77,8 @@ class Opened:
 class Routed:
     """A batch whose tuples are on their way.
 
-    `skipped`: the files that were not read, and are not named yet; `told`: the staged file that
-    tells them to the user, if there is one.
+    `skipped`: the files that were not read and are not named yet. `told`: the staged file that
+    lists them for the user, if there is one.
     """
 
     opened: Opened
@@ -89,7 +89,7 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The blocks on their way to the operators of a batch, and the reports of what they hold."""
+    """The blocks on their way to the operators of a batch, and the reports of their content."""
 
     blocks: tuple[Block, ...] = ()
     inputs: tuple[InputReport, ...] = ()
@@ -103,7 +103,7 @@ class Arrived:
         )
 
     def and_results(self, reports: Sequence[OperatorReport]) -> Arrived:
-        """These, and the blocks that an operator's tasks have written for later operators."""
+        """These, plus the blocks that an operator's tasks have written for later operators."""
         blocks = (report.next_block for report in reports)
         inputs = (report.next_input for report in reports)
         return Arrived(
@@ -119,9 +119,9 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """An operator whose tasks are done: on which state they began, they, and their reports.
+    """An operator whose tasks are done: the attempt that succeeded, its tasks and their reports.
 
-    `expired_rows`: what had left the state before; `state`: that after the tasks.
+    `state`: after the tasks. `expired_rows`: rows that had expired before the tasks.
     """
 
     begun: Attempt
@@ -133,7 +133,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A batch whose tasks are done; `arrived` are all of its blocks."""
+    """A batch whose tasks are done; `arrived`: all of its blocks."""
 
     routed: Routed
     operators: Sequence[Ran]
@@ -141,13 +141,13 @@ class Computed:
 
     @property
     def opened(self) -> Opened:
-        """What it began with."""
+        """The batch as it began."""
         return self.routed.opened
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a draft needs besides its batch: the time, a string that no name has had, and wishes.
+    """What a draft needs besides its batch: the time, an unused string for names, and wishes.
 
     `held`: the results of earlier batches that are held back; None: results are not held back.
     """
@@ -162,8 +162,8 @@ class Moment:
 class Draft:
     """A batch that may be committed.
 
-    `outcome` counts once the files of `sealed` (name -> content) are written, and a manifest of it
-    is. Planners see `counts` from then on. `record`: the batch in figures.
+    `outcome` counts once the files of `sealed` (name -> content) and a manifest of it are written.
+    From then on, planners see `counts`. `record`: the figures of the batch.
     """
 
     computed: Computed

@@ -1,4 +1,4 @@
-"""One batch as pure functions: from the last manifest to instructions, from reports to the next.
+"""A batch as pure functions: last manifest -> instructions, and reports -> next manifest.
 
 Why: the decisions of the driver can be read, repeated and tested as values: no file, no clock, no
 Spark. `joinengine.driver.batch` carries them out: it routes, runs, seals, commits and delivers.
@@ -39,10 +39,10 @@ from joinengine.state.operator_state import Clock, Layouts, OperatorState, SideC
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import StoredFile, tagged
 
-#: Of the run files of an operator that are inlined, and of what a task may add to them in a batch.
-#: A request to write a file takes 30 to 90 ms and costs as much as 0.4 s of a core. An inlined file
-#: costs no request; it is written with its batch and in full manifests, and told to its task in
-#: each batch until its runs are merged, which takes the driver some 0.1 ms for 16 KB each time.
+#: The most bytes of inlined run files that an operator has, and that one task adds in a batch. A
+#: request to write a file takes 30 to 90 ms and costs as much as 0.4 s of a core. An inlined file
+#: needs no request. Instead, the manifest of its batch and full manifests carry it, and so do the
+#: instructions of each batch until its runs are merged: some 0.1 ms of the driver for 16 KB.
 INLINED_BYTES = 256 << 10
 INLINED_FILE_BYTES = 16 << 10
 
@@ -63,7 +63,7 @@ def resume(
 ) -> tuple[Manifest, tuple[Reason | None, ...]]:
     """The manifest of a checkpoint with the layouts that this start of the query asks for.
 
-    And for each operator why its layout is another one; None: it is the same.
+    The second value says for each operator why its layout has changed; None: it has not.
     """
     resumed = [
         relayout.as_asked(
@@ -92,7 +92,7 @@ def route(program: Program, opened: Opened) -> RoutePlan:
 
 
 def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, int]]:
-    """Per operator the state that the batch begins with, and how many rows have left it."""
+    """Per operator, the state that the batch begins with, and how many rows have expired."""
     return [
         operator.expire(state)
         for operator, state in zip(query.operators, manifest.operators, strict=True)
@@ -109,8 +109,8 @@ def order(
 ) -> Sequence[OperatorTask]:
     """The tasks of an operator; none if nothing arrives and nothing is due.
 
-    `attempt`: on the operator's state without expired runs; `sink_target`: where the last
-    operator's results go.
+    `attempt`: has the operator's state without expired runs. `sink_target`: gives the place for the
+    results of the last operator.
     """
     query, settings, state = program.query, program.settings, attempt.state
     later = query.readers_of(FromOperator(operator.index))
@@ -164,9 +164,9 @@ def order(
 
 
 def _inline_bytes(program: Program, state: OperatorState) -> int:
-    """How many bytes of run files each task may hand over with its report; 0 over a folder.
+    """How many bytes of run files each task may inline; 0 if runs lie in a folder.
 
-    So the inlined files of an operator stay below INLINED_BYTES.
+    With this, the inlined files of an operator stay below INLINED_BYTES.
     """
     if not is_url(program.runs_folder):
         return 0
@@ -177,7 +177,7 @@ def _inline_bytes(program: Program, state: OperatorState) -> int:
 
 
 def close(program: Program, computed: Computed, moment: Moment) -> Draft:
-    """What a batch has come to."""
+    """The draft of a computed batch: its outcome, the files to write, and its record."""
     query, settings, opened = program.query, program.settings, computed.opened
     planned, reasons = list[OperatorState](), list[Reason | None]()
     seen, sealed = dict(opened.counts), dict[str, bytes]()
@@ -239,7 +239,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
 
 
 def _tasks_of(computed: Computed) -> int:
-    """How many numbers the tasks of a batch need, so that no two that feed one side share one."""
+    """How many serials a batch needs, so that no two tasks that feed one side share one."""
     routing = (report.partition + 1 for report in computed.routed.reports)
     joining = (report.task + 1 for ran in computed.operators for report in ran.reports)
     return max((*routing, *joining), default=0)
@@ -248,7 +248,7 @@ def _tasks_of(computed: Computed) -> int:
 def _interval(
     program: Program, operator: Operator, ran: Ran, state: OperatorState, arrived: Arrived
 ) -> Interval:
-    """The counts of this batch; `state`: after the tasks, with the costs that they have taught."""
+    """The counts of this batch; `state`: after the tasks, with the costs fitted to them."""
     sent = [(report.operator, report.side) for report in arrived.inputs]
     asked = [task.header.counted for task in ran.tasks]
     return interval_of(
@@ -261,9 +261,9 @@ def _interval(
 
 
 def _prices(program: Program, operator: Operator, state: OperatorState) -> Prices | None:
-    """What work costs; None: planners balance tuples.
+    """The cost of work; None: planners balance tuples.
 
-    Seconds beside the measured ones pass at all instances of a task at the same time, as if each
+    The `further` seconds of the policy pass at all instances of a task at the same time, as if each
     had a task of its own.
     """
     if not program.settings.weighs:

@@ -11,7 +11,7 @@ from joinengine.world.world import World
 
 @dataclass(frozen=True, slots=True)
 class Stopwatch:
-    """`seconds`: step -> how long it took."""
+    """Measures steps. `seconds`: step -> its wall time."""
 
     world: World
     seconds: dict[str, float] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""What is tried on a query beside running it: the seam at which a laboratory takes part in a run.
+"""The interface through which the laboratory takes part in the run of a query.
 
-Why: that instances are slow, or fail when a plan says so, is no business of the engine. It asks
-these questions instead, and a trial that is none has the answers below.
+Why: slow instances and planned failures are no concern of the engine. It calls these methods
+instead, and the methods below answer for a query on which nothing is tried.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trial:
-    """Nothing is tried: what a trial may change, as it is by itself."""
+    """The trial that changes nothing; the laboratory overrides its methods."""
 
     @property
     def keeps_store(self) -> bool:
-        """Whether it needs second copies of run files."""
+        """Whether the trial needs second copies of run files."""
         return False
 
     def carried(self, operator: Operator) -> Operator:
-        """An operator as its tasks carry it out."""
+        """The operator as its tasks carry it out."""
         return operator
 
     def store(self, checkpoint: Checkpoint, copies: Storage) -> Store:
-        """What keeps the second copies of run files, if the query has any."""
+        """The store over `copies`, where the query keeps second copies of run files."""
         return Store(checkpoint, copies)
 
     @property
     def planned(self) -> Sequence[tuple[int, str]]:
-        """What is to happen before a batch: its number, and what, in words."""
+        """The planned events, each as (the batch before which it happens, the event in words)."""
         return ()
 
     def check(
@@ -48,4 +48,4 @@ class Trial:
         states: Sequence[OperatorState],
         settings: Settings,
     ) -> None:
-        """Raise InvalidRequest if what is planned cannot be; `states`: those of the start."""
+        """Raise InvalidRequest if a planned event is impossible; `states`: at the start."""

@@ -1,4 +1,4 @@
-"""What users wish of the layouts while a query runs: at a batch, or as soon as can be."""
+"""The wishes of users for the layouts of a running query: for a batch, or as soon as possible."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Wishes:
 
     @property
     def waiting(self) -> list[Relayout]:
-        """Those that came while the query ran."""
+        """The wishes that came while the query ran."""
         return list(self._waiting)
 
     def add(self, wish: Relayout, batch: int, check: Callable[[list[Relayout]], None]) -> None:
         """Let a wish wait for the end of the running batch, if `check` allows it beside the others.
 
-        `batch`: as in `coming`. Two that exclude each other may come from two threads at a time.
+        `batch`: as in `coming`. Two threads may bring wishes that exclude each other.
         """
         with self._adding:
             check(self.coming(batch, wish))
@@ -45,7 +45,7 @@ class Wishes:
         return [*self._waiting, *new, *chain.from_iterable(later)]
 
     def granted(self, wishes: Sequence[Relayout]) -> None:
-        """Let those wait no more that a committed batch of this driver has granted."""
+        """Remove the waiting wishes that a committed batch of this driver has granted."""
         known = set(map(id, wishes))
         while self._waiting and id(self._waiting[0]) in known:
             self._waiting.popleft()

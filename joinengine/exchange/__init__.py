@@ -1,1 +1,1 @@
-"""Tuples on their way from sources to instances: admitted, routed, handed over. No Spark."""
+"""Carries tuples from sources to instances: admits, routes and transports them. No Spark."""

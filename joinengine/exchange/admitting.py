@@ -1,9 +1,9 @@
-"""Admitting: which tuples enter a side of an operator, and what becomes of the others.
+"""Admitting: decides which tuples enter a side of an operator, and sets the others aside.
 
-Dropped are tuples that fail the filter and, counted and set aside, late ones and those that are
-ahead of time. A tuple matches nothing if its key or time is NULL or its value in a band NaN. Such
-tuples are counted. They are admitted if they will be results, as in outer joins, else set aside.
-So are changes of 0 rows, and words that name no change.
+A tuple that fails the filter is dropped. A late tuple, and one that is ahead of time, is counted
+and set aside. A tuple matches nothing if its key or time is NULL, or its value in a band is NaN.
+Such a tuple is counted; it is admitted if it becomes a result, as in outer joins, and set aside
+otherwise. Changes of 0 rows, and words that name no change, are counted and set aside.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ REASON = "reason"
 
 
 class Refusal(StrEnum):
-    """Why a tuple was refused: late, too far ahead of the clock, or without a key or event time.
+    """Why a tuple was refused.
 
-    Or because it is the change of no row, or of unknown meaning.
+    It is late, lacks a key or event time, is too far ahead of the clock, or is a change of 0 rows
+    or of unknown meaning.
     """
 
     LATE = "late"
@@ -45,16 +46,16 @@ class Refusal(StrEnum):
 
 
 class Admitted(NamedTuple):
-    """Tuples that enter. `matchless`: (n,) which of them match nothing; None: each may match."""
+    """Tuples that enter a side. `matchless`: (n,) which match nothing; None: each may match."""
 
     batch: pa.RecordBatch
     matchless: Bools | None
 
 
 class _Arrived(NamedTuple):
-    """Tuples with their event times; None: the operator ignores event time.
+    """Tuples with their event times (us); None: the operator ignores event time.
 
-    `untimed`: (n,) which have none; None: all have one.
+    `untimed`: (n,) which tuples have no event time; None: all have one.
     """
 
     batch: pa.RecordBatch
@@ -62,7 +63,7 @@ class _Arrived(NamedTuple):
     untimed: Bools | None
 
     def where(self, kept: Bools) -> _Arrived:
-        """Those for which `kept` is true."""
+        """The tuples for which `kept` is true."""
         return _Arrived(
             self.batch.filter(pa.array(kept)),
             None if self.times is None else self.times[kept],
@@ -79,7 +80,7 @@ class Admitting:
         self._refused = RefusedWriter(role, world)
 
     def admit(self, batch: pa.RecordBatch) -> Admitted:
-        """The tuples that enter."""
+        """The tuples of `batch` that enter the side."""
         role, report = self._role, self.report
         report.rows += batch.num_rows
         arrived = self._seen(batch)
@@ -109,11 +110,11 @@ class Admitting:
         self.report.refused = self._refused.close()
 
     def _seen(self, batch: pa.RecordBatch) -> _Arrived:
-        """The tuples with their times, all of which move the watermark.
+        """The tuples with their event times; the greatest one is noted for the watermark.
 
-        Also those of tuples that are then refused: event time follows the tuples that a side
-        brings, not those that can match. But those that are ahead of time do not: all that come
-        after them would be late.
+        Tuples that are refused later count, too: event time follows all tuples of a side, whether
+        they can match or not. Tuples that are ahead of time do not count: they would make all later
+        tuples late.
         """
         own, latest = self._role.admission.times, self._role.latest
         names = own or self._role.noted
@@ -128,7 +129,7 @@ class Admitting:
         return _Arrived(batch, times, untimed) if own else _Arrived(batch, None, None)
 
     def _known(self, arrived: _Arrived, change: str) -> _Arrived:
-        """The tuples that are changes of some rows."""
+        """The tuples that are known changes of at least one row."""
         zero = pc.equal(numbers_of_changes(arrived.batch.column(change)), 0)
         unknown = pc.fill_null(zero, fill_value=True).to_numpy(zero_copy_only=False)
         if not unknown.any():
@@ -137,14 +138,14 @@ class Admitting:
         return arrived.where(~unknown)
 
     def _matchless(self, arrived: _Arrived) -> Bools | None:
-        """(n,) which tuples match nothing, because a value is missing; None: there are none."""
+        """(n,) which tuples match nothing, because a value is missing; None: each may match."""
         unkeyed = self._role.admission.keying.unusable(self._role.side, arrived.batch)
         untimed = arrived.untimed
         nulls = untimed if unkeyed is None else unkeyed if untimed is None else untimed | unkeyed
         return nulls if nulls is not None and nulls.any() else None
 
     def _useless(self, nulls: Bools, untimed: Bools | None) -> Bools | None:
-        """(n,) which of `nulls` can be no result; None: each will be one."""
+        """(n,) which of `nulls` cannot become results; None: each will become one."""
         match self._role.admission.matchless:
             case Matchless.NONE:
                 return nulls
@@ -154,12 +155,12 @@ class Admitting:
                 return None
 
     def _on_time(self, arrived: _Arrived, times: Ints, nulls: Bools | None) -> Admitted:
-        """The tuples that are neither late nor ahead of time; one without a time is neither."""
+        """The tuples that are neither late nor ahead of time; a tuple without a time is neither."""
         role = self._role
         late, ahead = times < role.watermark, None
         refused = late
         if role.latest < math.inf:
-            ahead = times > role.latest  # after the clock went back it may be late too
+            ahead = times > role.latest  # if the clock was set back, these may also be late
             late &= ~ahead
             refused = late | ahead
         if arrived.untimed is not None:
@@ -173,7 +174,7 @@ class Admitting:
         return Admitted(kept, None if nulls is None else nulls[~refused])
 
     def _set_aside(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> int:
-        """How many tuples are refused for this reason, which the side output gets."""
+        """Give the tuples refused for this reason to the side output; their number."""
         count = int(which.sum())
         if count:
             self._refused.add(batch, which, why)
@@ -181,7 +182,7 @@ class Admitting:
 
 
 def _numbered(batch: pa.RecordBatch, change: str) -> pa.RecordBatch:
-    """Tuples whose changes are numbers."""
+    """The tuples with their changes as numbers."""
     place = batch.schema.get_field_index(change)
     return batch.set_column(place, change, numbers_of_changes(batch.column(change)))
 

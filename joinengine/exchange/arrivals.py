@@ -1,11 +1,11 @@
-"""The blocks that arrive at a task, told in the numbers that it needs.
+"""Describes the blocks that arrive at a task, with only the bounds that this task needs.
 
 Why: each route task writes a block with the tuples of all instances, and each task of an operator
-gets all blocks. If every task were told the bounds of all instances, the driver would send tasks x
-blocks x instances numbers: 300 MB a batch at 1,024 instances and 128 tasks. A task is told where
-the tuples of its own instances lie, and the names of all blocks as one text.
+reads all blocks. With the bounds of all instances for every task, the driver would send tasks x
+blocks x instances numbers: 300 MB a batch at 1,024 instances and 128 tasks. So a task gets the
+bounds of its own instances, and the names of all blocks as one text.
 
-Law: for the hosted instances, the blocks that a task reads have the bounds that were reported.
+Law: for its hosted instances, a task sees blocks with the bounds that were reported.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Ints = NDArray[np.int64]
 class Arriving:
     """The B blocks of one side of an operator, as a task reads them; C record batches in all.
 
-    `files`: their names, one a line. `chunks` (B,): how many record batches each has. `width`: how
-    many bounds a record batch has. `hosted` (H,): the instances, ascending. `spans` (2, C, H): from
-    and up to which row each record batch holds their tuples.
+    `files`: the names of the blocks, one a line. `chunks` (B,): how many record batches each has.
+    `width`: how many bounds a record batch has. `hosted` (H,): the instances, ascending. `spans`
+    (2, C, H): the first row of each instance in each record batch, and the row after its last.
     """
 
     operator: int
@@ -44,9 +44,9 @@ class Arriving:
     def by_task(
         cls, blocks: Sequence[Block], side: Side, hosted_by_task: Sequence[Sequence[int]]
     ) -> list[Arriving]:
-        """What each task is told of the blocks of a side.
+        """One description of the blocks of a side for each task.
 
-        Blocks that are no files have bounds of tasks in place of those of instances.
+        Under a shuffle, blocks have no files and have bounds by task, not by instance.
         """
         if not any(block.file for block in blocks):
             hosted_by_task = [(task,) for task in range(len(hosted_by_task))]
@@ -58,7 +58,7 @@ class Arriving:
         bounds = np.array(every, np.int64).reshape(len(every), width)
         arriving = list[Arriving]()
         for some in hosted_by_task:
-            # After a shrink an instance may live on as a watcher, and no tuple is routed to it.
+            # After a shrink, an instance may remain as a watcher to which no tuple is routed.
             hosted = np.array(
                 [instance for instance in sorted(some) if instance + 1 < width], np.int64
             )
@@ -68,12 +68,12 @@ class Arriving:
 
     @property
     def rows(self) -> int:
-        """How many tuples are on their way."""
+        """How many deliveries are on their way to the task."""
         return int((self.spans[1] - self.spans[0]).sum())
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """As they were reported; tuples of other instances seem to be those of their neighbours."""
+        """The blocks as reported; the bounds of instances hosted elsewhere are not meaningful."""
         bounds = np.zeros((self.spans.shape[1], self.width), np.int64)
         bounds[:, self.hosted], bounds[:, self.hosted + 1] = self.spans
         bounds = np.maximum.accumulate(bounds, axis=1)

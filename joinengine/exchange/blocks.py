@@ -1,7 +1,7 @@
 """Blocks: routed tuples on their way to the instances.
 
-Writing a block admits, routes and groups tuples; how they then reach the instances is the
-exchange's part (`joinengine.exchange.exchange`).
+A block writer admits, routes and groups tuples. The exchange then carries them to the instances
+(`joinengine.exchange.exchange`).
 
 Law: each admitted tuple is delivered once to every instance that its router names; refused tuples
 are counted by reason.
@@ -33,10 +33,11 @@ from joinengine.wire.reports import Block, InputReport
 from joinengine.world.world import World
 
 FLAGS = "__flags"
-#: Bytes of deliveries that are put into an outbox together: a tuple may go to many instances.
+#: The most bytes of deliveries that are put into an outbox at once: a tuple may go to many
+#: instances.
 PUT_BYTES = 256 << 20
-#: The part of a task's memory for tuples that are sorted together: they, their sorted copy and what
-#: they match are in memory at the same time.
+#: Tuples that are sorted together may take up 1/PIECE_PART of a task's memory: the tuples, their
+#: sorted copy and their partners are in memory at the same time.
 PIECE_PART = 4
 
 #: Some rows of a block, and the seat of each.
@@ -60,7 +61,7 @@ class BlockWriter:
 
     @property
     def report(self) -> InputReport:
-        """What has come, what of it was refused, and how many deliveries there are."""
+        """How many tuples have arrived, how many were refused, and how many deliveries follow."""
         return self._admitting.report
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -98,7 +99,7 @@ class BlockWriter:
         self.report.deliveries += len(deliveries.rows)
 
     def _put(self, admitted: pa.RecordBatch, words: Words, deliveries: Deliveries) -> None:
-        """Send tuples, as often as they are delivered."""
+        """Put one copy of a tuple into the outbox for each of its deliveries."""
         role = self._role
         order, bounds = self._outbox.group(deliveries.instances)
         rows = deliveries.rows[order]
@@ -109,14 +110,14 @@ class BlockWriter:
         )
 
     def _with_numbers(self, admitted: pa.RecordBatch) -> pa.RecordBatch:
-        """Tuples with their numbers as the last column."""
+        """The tuples with their numbers as the last column."""
         admission, n = self._role.admission, admitted.num_rows
         numbers = number_tuples(n, self._numbered, admission.windows_each, self._origin.serial)
         self._numbered += n
         return admitted.append_column(admission.schema.names[-1], pa.array(numbers))
 
     def _in_turn(self, deliveries: Deliveries, matchless: Ints) -> Deliveries:
-        """The deliveries, and those of tuples that match nothing, to all instances in turn."""
+        """The deliveries, plus one for each row of `matchless`, to all instances in turn."""
         turns = (matchless % self._role.router.instances).astype(deliveries.instances.dtype)
         flags = np.full(len(matchless), STORE, deliveries.flags.dtype)
         return Deliveries(
@@ -126,7 +127,7 @@ class BlockWriter:
         )
 
     def _watched(self, admitted: pa.RecordBatch, deliveries: Deliveries) -> Deliveries:
-        """The deliveries, and one of each tuple to its watcher."""
+        """The deliveries, plus one of each tuple to its watcher."""
         role, n = self._role, admitted.num_rows
         numbers = fixed_width(admitted.column(admitted.num_columns - 1), np.dtype(np.uint64))
         flag = role.watch_flag
@@ -148,7 +149,7 @@ class BlockWriter:
         )
 
     def _to_all(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
-        """The deliveries to homes, to backups, and to whom is probed."""
+        """The deliveries to homes, to backups, and to probed instances."""
         role, keying = self._role, self._role.admission.keying
         if keying.is_plain:
             return role.router.route(role.side.routed, words)
@@ -166,7 +167,7 @@ class BlockWriter:
 
 
 def _fitting(admitted: pa.RecordBatch, rows: Ints) -> Iterator[slice]:
-    """(n,) rows of tuples, as often as they are delivered -> stretches that are put together."""
+    """(n,) row of each delivery -> consecutive slices of deliveries of about PUT_BYTES each."""
     most_copies = int(np.bincount(rows).max()) if len(rows) else 1
     if admitted.nbytes * most_copies <= PUT_BYTES:
         yield slice(0, len(rows))
@@ -183,7 +184,7 @@ def _schema(role: Role, arrays: Sequence[pa.Array]) -> pa.Schema:
 
 
 def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
-    """(n,) words -> one delivery each, to the instance where the newest layout stores it."""
+    """(n,) words -> n deliveries, each to one instance where the newest layout stores the tuple."""
     stored = storing(router.routers[0].route(Side.LEFT, words))
     _, first = np.unique(stored.rows, return_index=True)
     rows, instances, _ = stored
@@ -207,7 +208,7 @@ class Tuples(NamedTuple):
 
     @classmethod
     def sorted(cls, pieces: Sequence[pa.RecordBatch]) -> Tuples:
-        """The same, in the order of their words."""
+        """The tuples of slices of blocks, in the order of their words."""
         words, flags, columns = cls.of(pieces)
         order = sort_order(words)
         return cls(words[order], flags[order], columns.take(pa.array(order)))
@@ -233,19 +234,22 @@ class BlockReader:
         return pieces
 
     def pieces(self, instance: int, most_bytes: int) -> Iterator[tuple[Tuples, bool]]:
-        """The tuples for `instance`, sorted, in pieces that fit, and whether each is the last."""
+        """The tuples for `instance` in pieces of about `most_bytes`, each sorted by word.
+
+        The flag says whether a piece is the last.
+        """
         packs = list(packed([(piece, None) for piece in self.slices(instance)], most_bytes))
         for number, pack in enumerate(packs, start=1):
             yield Tuples.sorted([piece for piece, _ in pack]), number == len(packs)
 
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
-        """The record batches, without a copy, each with its bounds: see Block."""
+        """The record batches, without a copy, each with its bounds (see `Block`)."""
         for block in self._blocks:
             yield from zip(block.bounds, self._exchange.batches(block), strict=True)
 
 
 def packed(pieces: Iterable[Piece], most_bytes: int) -> Iterator[list[Piece]]:
-    """Pieces in packs of about `most_bytes`, of one row at least; larger pieces are cut."""
+    """Groups pieces into packs of about `most_bytes`, at least one row; cuts larger pieces."""
     pack, left = list[Piece](), most_bytes
     for piece, seats in pieces:
         width, start = max(piece.nbytes / piece.num_rows, 1.0), 0

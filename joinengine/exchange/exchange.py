@@ -1,11 +1,11 @@
-"""The exchange: how routed tuples come from the tasks that route them to those of an operator.
+"""The exchange: carries routed tuples from route tasks to the tasks of an operator.
 
-Why a seam: where all executors see one folder, blocks are files that the reader maps into memory.
-Where they share nothing, Spark's own shuffle carries the tuples (`joinengine.exchange.packets`;
-docs/decisions/0016). Whoever routes tuples has an outbox, and whoever joins them reads blocks;
-neither knows which exchange it is.
+Why an interface: if all executors see one folder, blocks are files that the reader maps into
+memory. If they share nothing, Spark's own shuffle carries the tuples
+(`joinengine.exchange.packets`; docs/decisions/0016). A task that routes has an outbox, a task that
+joins reads blocks, and neither depends on the kind of exchange.
 
-Law: what an outbox was given for an instance arrives there once, whatever the exchange.
+Law: each delivery that is put into an outbox arrives once, whatever the exchange.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from joinengine.world.world import World
 
 
 class ExchangeKind(StrEnum):
-    """What carries routed tuples: files of a folder that all executors see, or Spark's shuffle."""
+    """What carries routed tuples: files in a folder that all executors see, or Spark's shuffle."""
 
     FILES = "files"
     SHUFFLE = "shuffle"
 
 
 def chosen_exchange(asked: str | None, state: str | None = None) -> ExchangeKind:
-    """The exchange of a query whose user asks for `asked`; None: he does not say.
+    """The exchange of a query. `asked`: the name that the user gives; None: not given.
 
-    `state`: where the state lies. In an object store each block would be some requests. Raises
-    InvalidRequest for a name that is unknown.
+    `state`: where the state lies. In an object store, the default is the shuffle, since each block
+    would take several requests. Raises InvalidRequest for an unknown name.
     """
     if asked is not None:
         return one_of(ExchangeKind, asked, "exchange")
@@ -68,9 +68,9 @@ Through = ThroughFiles | ThroughShuffle
 
 
 def through(kind: ExchangeKind, tasks: int, folder: Storage) -> Through:
-    """The exchange of a new batch, whose operators have `tasks` tasks at most.
+    """The exchange of a new batch, whose operators have at most `tasks` tasks each.
 
-    `folder` is made if blocks are files.
+    Creates `folder` if blocks are files.
     """
     match kind:
         case ExchangeKind.FILES:
@@ -83,7 +83,7 @@ def through(kind: ExchangeKind, tasks: int, folder: Storage) -> Through:
 class Address(NamedTuple):
     """The side of an operator to which the task `sender` of a batch sends tuples.
 
-    `instances`: how many numbers the receiving instances and watchers have together.
+    `instances`: how many numbers the receiving instances and watchers share.
     """
 
     operator: int
@@ -93,19 +93,19 @@ class Address(NamedTuple):
 
 
 class Outbox(Protocol):
-    """Where one task leaves the tuples that it has routed to one side of an operator."""
+    """Takes the tuples that one task has routed to one side of an operator."""
 
     @abstractmethod
     def group(self, instances: NDArray[np.integer]) -> Groups:
-        """(n,) instances -> the order in which the outbox takes their tuples, and its bounds."""
+        """(n,) instance of each tuple -> the order in which `put` takes the tuples, with bounds."""
 
     @abstractmethod
     def put(self, batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> None:
-        """Take over tuples in the order and with the bounds that `group` gave."""
+        """Take tuples in the order and with the bounds that `group` gave."""
 
     @abstractmethod
     def close(self) -> Block | None:
-        """What the report says of it; None: no tuples were put in."""
+        """The block for the report; None: nothing was put."""
 
 
 class Exchange(Protocol):
@@ -123,8 +123,8 @@ class Exchange(Protocol):
 class FileExchange(Exchange):
     """Blocks are Arrow files, which a reader maps into memory.
 
-    A block is named by the report of the attempt that won, so every reader sees the same attempt,
-    even if a source is not repeatable.
+    The report of the attempt that won names its blocks. So all readers see the same attempt, even
+    if a source is not repeatable.
     """
 
     def __init__(self, storage: Storage, world: World) -> None:

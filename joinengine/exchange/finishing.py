@@ -1,7 +1,7 @@
-"""What becomes of the results of a query before they leave: filters, computed columns, names.
+"""The steps behind an operator, from a result to the row that leaves: filters, columns, names.
 
-Law: a row that leaves depends on one result alone, so the results stay the same multiset however
-they are cut into batches and tasks.
+Law: a row that leaves depends on only one result, so the rows stay the same multiset, however the
+results are cut into batches and tasks.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from joinengine.sources.transforms import Step, named, stepped
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The columns that are left, in their order: (name, which column it was)."""
+    """A step that selects columns: (new name, old name) of each, in order."""
 
     columns: tuple[tuple[str, str], ...]
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of some rows."""
+        """The rows with the selected columns only."""
         arrays = [rows.column(column) for _, column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema(rows.schema))
 
     def schema(self, before: pa.Schema) -> pa.Schema:
-        """The columns of rows that had those of `before`."""
+        """The schema after the step; `before`: the schema before it."""
         return pa.schema([before.field(column).with_name(name) for name, column in self.columns])
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The steps from a result as its operator makes it to the row that leaves."""
+    """All steps from a result, as its operator makes it, to the row that leaves."""
 
     steps: tuple[Step | Selected, ...]
 
     def schema(self, made: pa.Schema) -> pa.Schema:
-        """The columns that leave; `made`: those that the operator makes."""
+        """The schema of rows that leave; `made`: that of the operator's results."""
         for step in self.steps:
             made = step.schema(made) if isinstance(step, Selected) else named(made, [step])
         return made
 
     def rows(self, results: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that leave, of some results."""
+        """(n results) -> the at most n rows that leave."""
         for step in self.steps:
             if isinstance(step, Selected):
                 results = step.of(results)
@@ -53,9 +53,9 @@ class Finish:
         return results
 
     def origins(self, columns: Sequence[str]) -> list[str]:
-        """What `columns`, as they leave, are called as the operator makes them.
+        """The names that the operator gives to `columns` of rows that leave.
 
-        Computed ones are left out.
+        Computed columns are left out.
         """
         for step in reversed(self.steps):
             if isinstance(step, Selected):
@@ -67,7 +67,7 @@ class Finish:
 
     @property
     def lines(self) -> list[str]:
-        """The steps as people, and accounts of queries, have them."""
+        """The steps in words, for people and for accounts of queries."""
         return [_in_words(step) for step in self.steps]
 
 

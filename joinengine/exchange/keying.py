@@ -1,8 +1,8 @@
-"""Under which hash a tuple is stored, and which hashes it probes.
+"""Computes the hash under which a tuple is stored, and the hashes that it probes.
 
-Under an equality a tuple is stored under, and probes, the hash of the key columns. Under a band it
-is stored under the hash of one cell and probes those of a few. Under any other predicate all tuples
-share one hash, so every stored tuple at an instance is a candidate.
+Under an equality, a tuple is stored under the hash of its key columns, and probes that hash. Under
+a band, it is stored under the hash of one cell, and probes the hashes of a few cells. Under any
+other predicate, all tuples share one hash, so every stored tuple at an instance is a candidate.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from joinengine.model.keys import Side
 
 
 class Probed(NamedTuple):
-    """One hash that each of n tuples probes: (n,) hashes, their cells, and which tuples have one.
+    """One hash that each of n tuples probes, with its cell; all arrays are (n,).
 
-    Two cells may share a hash, so `cells` is compared with the cells of the tuples found; None: no
-    band. `some`: None: all tuples have such a hash.
+    `cells`: two cells may share a hash, so it is compared with the cells of the tuples found; None:
+    no band. `some`: which tuples probe a hash here; None: all do.
     """
 
     hashes: Words
@@ -42,7 +42,7 @@ class Probed(NamedTuple):
 
 
 def are_distinct(probed: Sequence[Probed]) -> bool:
-    """Whether no tuple probes one hash by two of its cells."""
+    """Whether no tuple probes one hash twice, through two of its cells."""
     for cells, others in combinations(probed, 2):
         same = cells.hashes == others.hashes
         for some in (cells.some, others.some):
@@ -54,7 +54,7 @@ def are_distinct(probed: Sequence[Probed]) -> bool:
 
 
 def scales_of(keys: Sequence[pa.Field]) -> tuple[int | None, ...]:
-    """The digits behind the point with which `keys` are compared; none: all as they are.
+    """The decimal places with which `keys` are compared; empty: all are compared as they are.
 
     >>> scales_of([pa.field("a", pa.int64()), pa.field("b", pa.decimal128(9, 2))])
     (None, 2)
@@ -68,9 +68,9 @@ def scales_of(keys: Sequence[pa.Field]) -> tuple[int | None, ...]:
 class Keying:
     """The key columns of all sides, and, for a band, its distance.
 
-    `groups`: keys name aggregation groups, and NULL is a group. `scales`: for each key the digits
-    behind the point with which decimals and integers are compared; None: as they are. `required`:
-    per side further columns without which a tuple matches nothing.
+    `groups`: keys name aggregation groups, and NULL is a group. `scales`: for each key, the decimal
+    places with which decimals and integers are compared; None: as they are. `required`: per side,
+    further columns without which a tuple matches nothing.
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -95,7 +95,7 @@ class Keying:
         return (*self.keys[side], *band)
 
     def unusable(self, side: Side, batch: pa.RecordBatch) -> Bools | None:
-        """(n,) which tuples match nothing, because a needed value is NULL or NaN; None: none."""
+        """(n,) which tuples match nothing: a needed value is NULL or NaN; None: each may match."""
         if self.groups:
             return None
         names = (*self.needed(side), *self.required[side])
@@ -135,7 +135,7 @@ class Keying:
         return self.hashes([batch.column(name) for name in self.keys[side]])
 
     def hashes(self, columns: Sequence[pa.Array]) -> Words:
-        """(n,) key columns of some side -> (n,) hashes of the keys, without a band."""
+        """(n,) key columns of any side -> (n,) hashes of the keys, without a band."""
         if self.scales:
             columns = [scaled(*both) for both in zip(columns, self.scales, strict=True)]
         return hash_columns(columns)

@@ -1,14 +1,14 @@
 """The exchange through a shuffle: tuples travel as packets of bytes, and no folder is shared.
 
-A *packet* holds what one task has routed at a time to the instances of one task of an operator: an
-Arrow stream, sorted by instance, whose metadata say where it comes from. Whoever runs the tasks
-takes the packets from the senders (`sent`), carries them to the receivers, and may run a sender
-again when some of its packets were lost.
+A *packet* holds tuples that one task has put at a time, for the instances of one task of an
+operator. It is an Arrow stream, sorted by instance, whose metadata name its origin. The jobs that
+run the tasks take the packets from the senders (`sent`) and carry them to the receivers. They may
+run a sender again if some of its packets were lost.
 
-Law: a sender that runs again sends the same packets, if its tuples come to it in the same order.
-So a receiver may have packets of any attempt of each sender; it reads them in the order of their
-senders, whatever the order in which they came.
-Cost: beside one copy into the stream, what the carrier takes for bytes.
+Law: a sender that runs again sends the same packets, if its tuples arrive in the same order. So a
+receiver may have packets of any attempt of each sender. It reads them in the order of their
+senders, in whatever order they arrived.
+Cost: one copy into the stream, and the carrier's cost for the bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Packet(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """What a packet says of itself: the `number`-th of those that `sender` sends to `task`."""
+    """The origin of a packet: the `number`-th `put` of `sender` for this side, part for `task`."""
 
     operator: int
     side: int
@@ -59,7 +59,7 @@ class _Head(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the block that the packet is to its receiver; names have the order of heads.
+        """The name of the block that the packet becomes at its receiver; names sort as heads do.
 
         >>> _Head(0, 1, 2, 3, 4).name
         '0-1-000002-000003-000004'
@@ -68,7 +68,7 @@ class _Head(NamedTuple):
 
 
 class ShuffleExchange(Exchange):
-    """A task's packets: those that have arrived, and those that are to be sent.
+    """The packets of a task: those that have arrived, and those to be sent.
 
     `tasks`: tuples for instance i go to task i modulo `tasks` of the operator.
     """
@@ -88,7 +88,7 @@ class ShuffleExchange(Exchange):
         return [batch]
 
     def blocks(self, sides: int) -> tuple[tuple[Block, ...], ...]:
-        """What has arrived, per side, in the order of the senders."""
+        """The blocks that have arrived, per side, in the order of their senders."""
         by_side: list[list[Block]] = [[] for _ in range(sides)]
         for name, (head, counts, _) in sorted(self._arrived.items()):
             bounds = np.concatenate([[0], np.cumsum(counts)])
@@ -96,9 +96,9 @@ class ShuffleExchange(Exchange):
         return tuple(map(tuple, by_side))
 
     def check(self, expected: Sequence[int]) -> None:
-        """Raise DamagedState if not so many tuples have arrived, per side, as reports have told.
+        """Raise DamagedState unless as many tuples have arrived, per side, as reports say.
 
-        A sender that ran again, and could not read its state any more, sends nothing.
+        A sender that ran again, but could no longer read its state, has sent nothing.
         """
         for side, (wanted, blocks) in enumerate(
             zip(expected, self.blocks(len(expected)), strict=True)
@@ -111,7 +111,7 @@ class ShuffleExchange(Exchange):
                 )
 
     def sent(self) -> Iterator[Packet]:
-        """The packets that have been made since they were last asked for."""
+        """The packets made since the last call."""
         made = self._sent[:]
         self._sent.clear()
         yield from made
@@ -126,14 +126,14 @@ class _Packets(Outbox):
         self._number = 0
         self._rows = np.zeros(tasks, np.int64)
         host = np.arange(address.instances) % tasks
-        #: the instances by their task, the place of each in this order, and the bounds of tasks
+        #: the instances in the order of their tasks, the place of each in it, and bounds of tasks
         self._by_task = np.argsort(host, kind="stable")
         self._places = np.argsort(self._by_task, kind="stable")
         self._ends = np.searchsorted(host[self._by_task], np.arange(tasks + 1))
 
     @override
     def group(self, instances: NDArray[np.integer]) -> Groups:
-        """By task, then by instance."""
+        """As in Outbox; the order is by task, then by instance."""
         return group_rows(self._places[instances], self._address.instances)
 
     @override
@@ -153,14 +153,14 @@ class _Packets(Outbox):
 
     @override
     def close(self) -> Block | None:
-        """A block without a name, since packets bring it; its bounds are those of tasks."""
+        """A block without a name, since packets carry it; its bounds are by task."""
         operator, side, *_ = self._address
         bounds = np.concatenate([[0], np.cumsum(self._rows)])
         return Block(operator, side, "", (bounds,)) if self._number else None
 
 
 def sender(through: Through, world: World) -> FileExchange | ShuffleExchange:
-    """The exchange of a task to which nothing comes."""
+    """The exchange of a task at which nothing arrives."""
     match through:
         case ThroughFiles(folder):
             return FileExchange(world.storage(folder), world)
@@ -169,9 +169,9 @@ def sender(through: Through, world: World) -> FileExchange | ShuffleExchange:
 
 
 def forwarded(content: bytes, instances: Collection[int], tasks: int) -> Iterator[Packet]:
-    """A packet that has arrived, and copies for all other tasks of what `instances` get in it.
+    """A packet that has arrived, plus one for each other task with the tuples for `instances`.
 
-    If an instance has lost its state, every task needs what is on its way to that instance.
+    If instances have lost their state, every task needs the tuples on their way to them.
     """
     head, counts, batch = _opened(content)
     yield Packet(head.operator, head.task, content)
@@ -203,7 +203,7 @@ def _packed(head: _Head, counts: NDArray[np.int64], batch: pa.RecordBatch) -> by
 
 
 def _opened(content: bytes) -> tuple[_Head, NDArray[np.int64], pa.RecordBatch]:
-    """The tuples of a packet, without a copy, and what it says of them."""
+    """The head of a packet, its number of tuples for each instance, and the tuples, not copied."""
     with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
         (batch,) = reader
     said = dict(batch.schema.metadata)

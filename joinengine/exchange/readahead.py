@@ -1,7 +1,7 @@
-"""Portions of a batch, read as they are asked for, or before.
+"""Reads the portions of a batch when the batch runs, or ahead of it.
 
-Why: while the driver commits a batch, and cleans up behind it, no task of the query works. What
-the next batch brings is known by then, as a rule, and to read it writes nothing.
+Why: while the driver commits a batch and cleans up, the tasks of the query are idle. By then it is
+usually known what the next batch will read, and reading writes nothing.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from joinengine.wire.codec import decode
 from joinengine.wire.reports import RouteReport
 from joinengine.world.world import World
 
-#: Of what a task may hold, as much may wait that was read ahead.
+#: The part of a task's memory for tuples that are read ahead.
 AHEAD_PART = 0.125
-#: The tuples of one file, and of which source they are.
+#: A source, and the tuples of one of its files.
 _File = tuple[int, Iterator[pa.RecordBatch]]
 
 
 def read_portion(
     readings: Mapping[int, Projection], portion: Portion, report: RouteReport
 ) -> Iterator[_File]:
-    """The files of a portion, to be read one after the other; `report` gets what is left out."""
+    """The files of a portion, to be read one by one; `report` gets the skipped files."""
     for source, groups in portion.files:
         seen = report.newest.setdefault(source, Seen())
         yield source, readings[source].batches(groups, report.skipped, seen)
 
 
 class ReadAhead:
-    """The files of a portion, of which the first `most_bytes` or so are in memory.
+    """The files of a portion; about the first `most_bytes` of them are already in memory.
 
-    `portion`: encoded. Raises what reading it raises.
+    `portion`: encoded. Raises the errors of reading it.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ReadAhead:
         self._read_s = world.timer_s() - start
 
     def told(self, report: RouteReport) -> RouteReport:
-        """The report of the task that has routed them, with what was found and done here."""
+        """The report of the task that has routed the files, with the counts and times of here."""
         report.skipped += self._found.skipped
         report.newest |= self._found.newest
         report.seconds["read"] += self._read_s

@@ -1,7 +1,7 @@
-"""Roles: what admits tuples to a side of an operator and routes them, as route tasks are told.
+"""Roles: the instructions by which a route task admits and routes the tuples of a side.
 
-An `Admission` is what an operator says of a side, the same in every batch; a `Role` is that in one
-batch, with the watermark and the layouts of the batch.
+An `Admission` describes a side of an operator and is the same in every batch. A `Role` adds the
+watermark and the layouts of one batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from joinengine.routing.routes import watch_flag
 class Origin(NamedTuple):
     """The task of a batch that brings tuples to a role.
 
-    `serial`: its number among the tasks of all batches; those of different operators share theirs.
+    `serial`: its number among the tasks of all batches; tasks of different operators share serials.
     """
 
     batch: int
@@ -32,16 +32,16 @@ class Origin(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """Where the draws of u start; the task's chunks count on from there."""
+        """The seed for u of the task's first chunk; each later chunk adds 1."""
         return (self.batch << 32 | self.task << 12) % (1 << 64)
 
 
 class Matchless(Enum):
-    """Which tuples become results although they can have no partner."""
+    """Which of the tuples that cannot have a partner become results."""
 
-    #: inner and semi joins show none
+    #: none of them, as in inner and semi joins
     NONE = "none"
-    #: one without an event time is in no window, so no window's end shows it
+    #: those with an event time: without one, a tuple is in no window whose end would show it
     TIMED = "timed"
     ALL = "all"
 
@@ -51,16 +51,15 @@ class Admission:
     """Which tuples enter a side of an operator, and with what; the same in every batch.
 
     `keying`: the hashes under which a tuple is stored and probes. `times`: the event-time columns;
-    none if the operator ignores event time. `schema`: the columns with which a tuple travels.
+    empty if the operator ignores event time. `schema`: the columns with which a tuple travels.
     `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
     delivered only to the instance that stores it, since no tuple probes. `passes_by`: tuples are
     not stored, so they are not delivered to backups. `ahead_us`: how far the event time of a tuple
-    may be ahead of the clock of its batch; None: as far as it likes. `matchless`: which tuples that
-    can match nothing are admitted all the same. `numbered`: the last column of the schema is the
-    number of a tuple, in the order in which tuples are read; those of a watched side always are.
-    `change`: the column that says how many rows a tuple stands for, which travels as a number.
-    `u_of`: the columns whose values decide the u of a tuple, so that equal ones stay together;
-    none: it is drawn.
+    may be ahead of the clock of its batch; None: any distance. `matchless`: which of the tuples
+    that match nothing are admitted. `numbered`: the last column of the schema is the number of a
+    tuple, in the order of reading; this always holds for a watched side. `change`: the column that
+    says how many rows a tuple stands for; it travels as a number. `u_of`: the columns whose values
+    determine the u of a tuple, so that equal tuples stay together; empty: u is drawn.
     """
 
     keying: Keying
@@ -81,14 +80,12 @@ class Admission:
 class Role:
     """One side of one operator in one batch: what admitting and routing its tuples needs.
 
-    `watchers`: how many there are; 0: the side is not watched. If it is, the last column of the
-    admission's schema is its number, and a tuple that cannot match but is shown travels too, to its
-    watcher alone.
-    `aside`: the folder for refused tuples; None: they are only counted. `fsync`: what is written
-    there survives power loss. `generation`: that of the
-    driver, in the names of files. `latest`: tuples with a later event time are ahead of time.
-    `noted`: event-time columns of which only the newest value is reported, for a later operator;
-    the operator itself ignores event time.
+    `watchers`: the number of watchers; 0: the side is not watched. On a watched side, the last
+    column of the admission's schema is the tuple's number, and an admitted tuple that matches
+    nothing travels only to its watcher. `aside`: the folder for refused tuples; None: they are only
+    counted. `fsync`: files there survive power loss. `generation`: the driver's, for the names of
+    files. `latest`: tuples with a later event time (us) are ahead of time. `noted`: event-time
+    columns whose newest value is reported for a later operator, where this one ignores event time.
     """
 
     operator: int
@@ -105,10 +102,10 @@ class Role:
 
     @property
     def instances(self) -> int:
-        """How many numbers instances and watchers have together; they share them."""
+        """How many numbers instances and watchers share: the greater of the two counts."""
         return max(self.router.instances, self.watchers)
 
     @property
     def watch_flag(self) -> int:
-        """The flag of a delivery to a watcher: the one above the flags of all probes."""
+        """The flag of a delivery to a watcher: the next flag above those of all probes."""
         return watch_flag(len(self.router.routers), self.admission.keying.probes)

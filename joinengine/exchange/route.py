@@ -1,7 +1,7 @@
-"""The route task: one pass over the tuples of a batch, from the sources to the blocks.
+"""The route task: makes one pass over its tuples of a batch, from the sources to the blocks.
 
-A task gets its portion of the row groups of a batch (of joinengine's own streams) or rows (of any
-other streaming DataFrame), routes the tuples, and reports.
+A task gets its portion of the batch (for joinengine's own streams) or rows (for any other streaming
+DataFrame), routes the tuples, and reports.
 
 Law: each source tuple is read once in a batch, however many operators read the source.
 """
@@ -30,7 +30,8 @@ from joinengine.world.world import World
 #: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
 #: rows a task needs less memory.
 ROUTE_ROWS = 1 << 18
-#: And so much of what the task may hold: they are in memory some four times.
+#: Rows that are routed together take up at most this part of a task's memory: about four copies of
+#: them are in memory.
 ROUTE_PART = 0.25
 
 
@@ -53,7 +54,7 @@ class RoutePlan:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one route task reads: (source, pieces to be read in one go), in this order."""
+    """What one route task reads, in order: (source, pieces of it that are read in one go)."""
 
     files: tuple[tuple[int, tuple[Piece, ...]], ...]
 
@@ -61,8 +62,8 @@ class Portion:
 class RouteTask:
     """Routes the tuples that one task reads.
 
-    `sorts`: the tuples are routed in the order of their content, for which the task must hold all
-    of them; then a second attempt routes alike, in whatever order they come to it.
+    `sorts`: the task holds all its tuples and routes them in the order of their content. Then a
+    second attempt routes alike, in whatever order the tuples arrive.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class RouteTask:
         self.report = RouteReport(partition)
 
     def add(self, source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-        """Route all of `batches`, which are tuples of `source`; pauses when some are routed."""
+        """Route all of `batches`, which are tuples of `source`; yields after each routed piece."""
         iterator = iter(batches)
         while True:
             start = self._world.timer_s()
@@ -111,7 +112,7 @@ class RouteTask:
                     waiting = self._waiting[source]
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A batch, cut if it is more than may be routed together."""
+        """A batch, cut into pieces if it is too large to be routed at once."""
         pieces = max(1, -(-batch.nbytes // self._most_bytes))
         step = max(1, -(-batch.num_rows // pieces))
         for start in range(0, max(batch.num_rows, 1), step):
@@ -119,7 +120,7 @@ class RouteTask:
 
     def _set_aside(self, source: int, refused: pa.RecordBatch) -> None:
         """Keep messages that have become no tuples, if the user wants a side output."""
-        role = self._plan.roles[source][0]  # all have the same
+        role = self._plan.roles[source][0]  # `aside` is the same for all roles
         if role.aside is not None and self._aside is None:
             name = tagged(role.generation, f"messages-{self._world.nonce()}.parquet")
             aside = self._world.storage(role.aside, fsync=role.fsync)
@@ -153,7 +154,7 @@ class RouteTask:
         self._seconds["route"] += self._world.timer_s() - start
 
     def _together(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows, of one batch or sorted; sorted ones are too many to lie in one."""
+        """All rows: as one batch or, if the task sorts, in order and in batches that fit."""
         if not batches:
             return
         if not self._sorts or not any(batch.num_rows for batch in batches):
@@ -163,7 +164,7 @@ class RouteTask:
             np.concatenate([content_hashes(batch.columns) for batch in batches]), kind="stable"
         )
         starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-        # Each attempt must cut alike, whatever the batches in which its rows came.
+        # Each attempt must cut alike, however its rows arrived in batches.
         size = sum(content_bytes(column) for batch in batches for column in batch.columns)
         fitting = len(order) * self._most_bytes // max(size, 1)
         step = max(min(fitting, ROUTE_ROWS), 1)

@@ -1,8 +1,8 @@
-"""Where the results of one task go: nowhere, into files for a sink, or into the next operator.
+"""Gathers the results of one task, and hands them to a sink, to a later operator, or to nothing.
 
 Why: results come in many small pieces (one for each instance, side and run). They are gathered
-into batches of useful size before they are written or routed; at most one such batch is in memory,
-of BATCH_ROWS rows or an eighth of what its task may hold.
+into batches of useful size before they are written or routed. At most one such batch is in memory,
+of BATCH_ROWS rows or of an eighth of the task's memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class ToOperator:
-    """Results are the tuples of `role` in a later operator."""
+    """The target of results that are tuples of `role` in a later operator."""
 
     role: Role
     origin: Origin
@@ -43,10 +43,10 @@ Target = SinkTarget | ToOperator
 
 
 class ResultColumns(NamedTuple):
-    """The columns of results as they are made: `schema`.
+    """The columns of results. `schema`: as the operator makes them.
 
-    `finish`: what becomes of them before they leave; None: nothing. `is_changelog`: the last column
-    that leaves says how often a row counts.
+    `finish`: the steps before results leave; None: none. `is_changelog`: the last column that
+    leaves says how often a row counts.
     """
 
     schema: pa.Schema
@@ -57,7 +57,7 @@ class ResultColumns(NamedTuple):
 class _Writer(Protocol):
     @abstractmethod
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Take over results, which are gathered here if they must be."""
+        """Take results, in many small batches that the writer may have to join."""
 
     @abstractmethod
     def close(self, report: OperatorReport) -> None:
@@ -86,14 +86,14 @@ class Results:
         self._waiting_rows = self._waiting_bytes = 0
         self._most_bytes = most_bytes
         self._sum = 0
-        #: how many were made, and their bytes; how many have left
+        #: how many results were made, and their bytes; how many rows have left
         self.rows = self._bytes = self._left = 0
         self._left_at = list[tuple[float, int]]()
 
     def add(self, columns: list[pa.Array]) -> None:
-        """Take over some results, as columns of the output schema."""
+        """Take some results, as columns of the schema in which they are made."""
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        size = batch.nbytes  # some 2 us a column
+        size = batch.nbytes  # takes some 2 us a column
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += size
@@ -120,7 +120,8 @@ class Results:
         if not rows:
             return
         if self._checksum is not None:
-            # Pieces are small; and column by column, since the memory of one serves the next.
+            # Pieces are small, so they are joined. This is done column by column, so that each
+            # column can reuse the memory of the previous one.
             pieces = zip(*(piece.columns for piece in leaving), strict=True)
             columns = map(pa.concat_arrays, pieces)
             self._sum = (self._sum + self._checksum(columns)) % (1 << 64)

@@ -1,1 +1,1 @@
-"""Arrays in, new arrays out: no Spark, no files, no Python loop over tuples."""
+"""Computations on arrays, without side effects: no Spark, no files, no Python loop over tuples."""

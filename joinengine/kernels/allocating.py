@@ -1,17 +1,17 @@
-"""Memory that arrays have freed stays with the process, for the next ones.
+"""Makes the process keep the memory of freed arrays, for later arrays.
 
-Why: glibc gives a large array back to the system as soon as it is freed, and the next one faults
-its pages in again. The arrays of a chunk of pairs have two megabytes each: to fill one that is new
-takes ten times as long as to fill one that is not.
+Why: glibc returns the memory of a large array to the system as soon as it is freed, and the next
+array faults its pages in again. The arrays of a chunk of pairs have two megabytes each; filling a
+new one takes ten times as long as filling one in kept memory.
 
-Cost: a process keeps at most KEPT_BYTES that it does not use.
+Cost: a process keeps at most KEPT_BYTES of unused memory.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-#: Larger arrays than this are given back at once, as glibc does from 128 KB on.
+#: The memory of arrays larger than this is returned at once, as glibc does from 128 KB on.
 LARGEST_BYTES = 32 << 20
 KEPT_BYTES = 64 << 20
 # The numbers of the two parameters in <malloc.h>.
@@ -19,7 +19,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> bool:
-    """Have the allocator of this process keep memory; False: it is another than glibc's."""
+    """Make the allocator of this process keep memory; False: the allocator is not glibc's."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):

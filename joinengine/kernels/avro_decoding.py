@@ -1,11 +1,11 @@
-"""Records of Avro, all of one schema, as columns: each field of all records at once.
+"""Decodes Avro records of one schema into columns: each field of all records at once.
 
-Avro has no index: where a field begins is known once the one before it is read. So all records are
-read in step, field by field, and an array holds how far each is. A number takes a fixed count of
-operations over arrays, however many bytes it has.
+Avro has no index: the place of a field is known only once the previous field is read. So all
+records are read in step, field by field, and an array holds the present place in each. A number
+takes a fixed count of array operations, however many bytes it has.
 
-Law: a record is its bytes and all of them; what is shorter, longer or no such record is refused,
-whatever lies beside it.
+Law: a record consists of exactly its bytes. One that is shorter, longer or invalid is refused,
+whatever bytes surround it.
 Cost: some 0.1 us a field of a record.
 """
 
@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 
 from joinengine.kernels.probing import Ints, expand_ranges
 
-#: Bytes behind the last record: what begins at its end may be looked at.
+#: Bytes after the last record, because a read that begins at its end goes beyond it.
 ROOM = bytes(16)
 _STOPS = np.uint64(0x8080808080808080)
-#: Squeezes seven bits of each byte together: (those that stay, those that move, how far).
+#: The steps that join the low seven bits of each byte: (bits that stay, bits that move, how far).
 _SQUEEZES = [
     (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
     (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
     (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
 ]
-#: Logical type -> the type of its column, and how many of its units one of the number is.
+#: Logical type -> the type of its column, and how many units of this type one of Avro's is.
 INSTANTS = {
     "timestamp-millis": (pa.timestamp("us", "UTC"), 1000),
     "timestamp-micros": (pa.timestamp("us", "UTC"), 1),
@@ -45,10 +45,10 @@ class Unserved(Exception):
 def columns(
     content: bytes, starts: Ints, ends: Ints, record: Mapping[str, Any], names: Collection[str]
 ) -> dict[str, pa.Array]:
-    """(n,) records in `content` -> their fields `names`, of those that they have.
+    """(n,) records in `content` -> name -> (n,) column, for those `names` that the records have.
 
-    `content` ends with ROOM. `record`: their schema, parsed. Raises ValueError if one of them is no
-    such record, Unserved for a type that is not served, whatever the records are.
+    `content` ends with ROOM. `record`: the parsed schema. Raises ValueError if a record does not
+    fit the schema, and Unserved, whatever the records are, for a type that is not read.
     """
     records = _Records(content, starts, ends)
     fields = {field["name"]: records.read(field["type"]) for field in record["fields"]}
@@ -61,7 +61,7 @@ def columns(
 
 
 class _Records:
-    """n records in `content`; `at`: how far each is read."""
+    """n records in `content`; `at` (n,): how far each is read."""
 
     def __init__(self, content: bytes, at: Ints, ends: Ints) -> None:
         self._content = content
@@ -69,7 +69,7 @@ class _Records:
         self.at, self._ends = at, ends
 
     def read(self, kind: Any) -> pa.Array:
-        """The values of a type that come next."""
+        """(n,) the next value of each record, of type `kind`."""
         if isinstance(kind, list):
             return self._read_union(kind)
         described = kind if isinstance(kind, Mapping) else {"type": kind}
@@ -80,12 +80,12 @@ class _Records:
         return _READ[name](self, described)
 
     def _words(self, kind: str) -> NDArray[Any]:
-        """The numbers of a kind that begin at each byte."""
+        """For each byte of `content`, the number of a NumPy kind that begins there."""
         size = len(self._content) - np.dtype(kind).itemsize
         return np.ndarray((size,), kind, self._content, strides=(1,))
 
     def _pass(self, sizes: int | Ints) -> Ints:
-        """Go over so many bytes of each record; where they begin."""
+        """Skip so many bytes of each record; returns (n,) where they begin."""
         begins = self.at
         if ((self._ends - begins < sizes) | (np.asarray(sizes) < 0)).any():
             raise ValueError("it ends before its schema does")
@@ -93,7 +93,7 @@ class _Records:
         return begins
 
     def _numbers(self) -> Ints:
-        """Whole numbers, seven bits a byte, the last of which has no mark."""
+        """(n,) integers: seven bits a byte; the eighth bit is set in all bytes but the last."""
         words = self._words("<u8")[self.at]
         stops = ~words & _STOPS
         low = (stops & (~stops + np.uint64(1))) - np.uint64(1)  # the bits of the number, 0: all
@@ -165,7 +165,7 @@ class _Records:
         return pa.array(symbols, pa.string()).take(pa.array(self._chosen(len(symbols), "symbol")))
 
     def _read_decimal(self, kind: Mapping[str, Any]) -> pa.Array:
-        """Two's complements, the greatest byte first."""
+        """Decimals, in two's complement, most significant byte first."""
         count = len(self.at)
         sizes = np.full(count, kind["size"]) if kind["type"] == "fixed" else self._numbers()
         begins = self._pass(sizes)
@@ -191,7 +191,7 @@ class _Records:
         )
 
     def _read_union(self, kinds: list[Any]) -> pa.Array:
-        """A value that may be NULL, or one of a union with one type."""
+        """Values of a union of one type, or of one type and NULL."""
         others = [number for number, branch in enumerate(kinds) if branch != "null"]
         if len(others) != 1:
             raise Unserved(f"a union of {len(others)} types")

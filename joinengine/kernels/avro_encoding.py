@@ -1,8 +1,8 @@
-"""Columns as records of Avro: the bytes of each field of all rows at once, then laid out by rows.
+"""Encodes columns as Avro records: each field of all rows at once, then the bytes are put in rows.
 
-Every field, and every item of a list, may be NULL: its type is a union of NULL and one other.
+Every field, and every item of a list, may be NULL: its type is a union of NULL and one other type.
 
-Law: what a reader of Avro finds in a record are the values of its row.
+Law: an Avro reader finds in a record the values of its row.
 Cost: some 0.15 us a field of a row, or an item of a list.
 """
 
@@ -35,9 +35,10 @@ _PLAIN = {
 
 
 def record_type(schema: pa.Schema, name: str, known: set[str] | None = None) -> dict[str, Any]:
-    """The type of a record with these columns. Raises TypeError with a column that it cannot have.
+    """The Avro type of records with these columns.
 
-    `known`: the names of the records so far, which no other one may have.
+    `known`: the record names already in use. Raises TypeError, naming the column, if Avro has no
+    type for it.
 
     >>> record_type(pa.schema([("n", pa.int64())]), "result")["fields"]
     [{'name': 'n', 'type': ['null', 'long'], 'default': None}]
@@ -80,7 +81,7 @@ def _type_of(field: pa.Field, above: str, known: set[str]) -> Any:
 
 
 def records(columns: Sequence[pa.Array], rows: int, header: bytes = b"") -> pa.Array:
-    """(n,) columns of types that `record_type` takes -> n records, each behind `header`."""
+    """(n,) columns of types that `record_type` takes -> (n,) records, each after `header`."""
     head = np.frombuffer(header * rows, np.uint8)
     sizes, content = _beside([(np.full(rows, len(header)), head), *map(_nullable, columns)], rows)
     ends = np.zeros(rows + 1, np.int64)
@@ -90,7 +91,7 @@ def records(columns: Sequence[pa.Array], rows: int, header: bytes = b"") -> pa.A
 
 
 def _beside(parts: Sequence[_Laid], rows: int) -> _Laid:
-    """Parts of rows -> the rows, with one part behind the other."""
+    """Parts of n rows -> the rows, each with its parts one after another."""
     sizes = np.zeros(rows, np.int64) + sum(lengths for lengths, _ in parts)
     at = np.cumsum(sizes) - sizes
     content = np.empty(int(sizes.sum()), np.uint8)
@@ -101,7 +102,7 @@ def _beside(parts: Sequence[_Laid], rows: int) -> _Laid:
 
 
 def _nullable(column: pa.Array) -> _Laid:
-    """The number of the branch, 0 for NULL, and the value of those that are none."""
+    """The values of a union with NULL: the number of the branch, 0 for NULL, and the value."""
     is_there = column.is_valid().to_numpy(zero_copy_only=False)
     lengths, content = _values(column.drop_null())
     sizes = np.zeros(len(column), np.int64)
@@ -141,7 +142,7 @@ def _values(column: pa.Array) -> _Laid:
 
 
 def _nested(column: pa.Array) -> _Laid:
-    """Structs as their fields; lists as their length, if not 0, their items, and 0 behind them."""
+    """Structs as their fields; lists as their length (unless 0), their items, and a final 0."""
     if pa.types.is_struct(column.type):
         return _beside([_nullable(child) for child in column.flatten()], len(column))
     counts = pc.list_value_length(column).to_numpy().astype(np.int64)
@@ -157,7 +158,7 @@ def _nested(column: pa.Array) -> _Laid:
 
 
 def _numbers(values: NDArray[Any]) -> _Laid:
-    """Whole numbers, seven bits a byte, the last of which has no mark."""
+    """Integers: seven bits a byte; the eighth bit is set in all bytes but the last."""
     signed = values.astype(np.int64)
     folded = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
     places = np.arange(_NUMBER_BYTES, dtype=np.uint64)

@@ -1,14 +1,14 @@
 """Bands: lower <= right - left <= upper, found through cells.
 
-How: the number line is cut into cells. A tuple is stored under the cell of its own value, as if
-that were its key, and probes the few cells in which a partner can be. So the code that moves,
-splits and finds keys serves bands too; the one difference is that a tuple probes several keys.
+How: the number line is cut into cells. A tuple is stored under the cell of its own value, as if the
+cell were its key, and probes the few cells in which a partner can be. So the code that moves,
+splits and finds keys also serves bands. The only difference is that a tuple probes several keys.
 
 Numbers: integers, dates (days), timestamps (microseconds) and decimals (in units of the last digit)
-are 64-bit integers here. If a side is a float, both sides are doubles, differences are computed as
-SQL does, and the interval to be probed is rounded outwards.
+are 64-bit integers here. If one side is a float, both sides become doubles, differences are
+computed as in SQL, and the interval to probe is rounded outwards.
 
-Law: a tuple probes every cell that holds a partner. At most `most_cells` are probed.
+Law: a tuple probes every cell that holds a partner, and at most `most_cells` cells.
 Cost: about 20 ns a tuple and cell. If values are spread evenly over a cell, there are at most about
 three candidate pairs for each match.
 """
@@ -31,13 +31,14 @@ from joinengine.model.windows import INT_MAX, plus_held
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-#: If a band holds at most this many whole numbers, each is a cell of its own, and every candidate
-#: pair is within the band.
+#: If a band holds at most this many integers, each is its own cell, and every candidate pair is
+#: within the band.
 SINGLE_VALUES = 3
-#: Cells whose hashes share their leading bits.
+#: A stripe has 2**STRIPE_BITS cells, whose key hashes differ only in that many last bits.
 STRIPE_BITS = 4
 _PLACES = np.uint64((1 << STRIPE_BITS) - 1)
-#: Floats beyond this share the outermost cells: there neighbouring doubles would be cells apart.
+#: Floats beyond this cell share the outermost cells: out there, neighbouring doubles would be
+#: several cells apart.
 FARTHEST_CELL = float(1 << 48)
 #: The greatest double, and the gap to the next one below.
 GREATEST = float(np.finfo(np.float64).max)
@@ -53,13 +54,13 @@ def width_of(distance: Distance) -> float:
         farthest = max(abs(distance.lower), abs(distance.upper))
         step = _GREATEST_STEP if farthest == GREATEST else float(np.spacing(farthest))
         rounded = 4 * step  # so that three cells cover the error of rounding
-        # A band wider than the type has three cells: below, from zero on, and the greatest double.
+        # A band wider than the type has three cells: below 0, from 0 on, and the greatest double.
         return max(span if span > 0 else 1.0, rounded) if np.isfinite(span + rounded) else GREATEST
     return 1 if span < SINGLE_VALUES else span + 1
 
 
 def most_cells(distance: Distance) -> int:
-    """How many cells a tuple probes at most."""
+    """The greatest number of cells that a tuple probes."""
     if not distance.is_bounded:
         return 1
     if distance.floating:
@@ -68,7 +69,7 @@ def most_cells(distance: Distance) -> int:
 
 
 def own_cells(distance: Distance, values: Numbers) -> Ints:
-    """(n,) the cell of each value, of a band with both bounds."""
+    """(n,) values -> (n,) their cells, for a band with both bounds."""
     if distance.floating:
         with np.errstate(over="ignore"):
             scaled = np.floor(values / width_of(distance))
@@ -83,7 +84,10 @@ def own_cells(distance: Distance, values: Numbers) -> Ints:
 def probed_cells(
     distance: Distance, side: Side, values: Numbers
 ) -> list[tuple[Ints, Bools | None]]:
-    """Per i, (n,) the i-th cell that each tuple of `side` probes, and (n,) whether there is one."""
+    """For each i: (n,) the i-th cell that each tuple of `side` probes, and (n,) whether it has one.
+
+    None in place of the latter: all have one.
+    """
     assert distance.lower is not None
     assert distance.upper is not None
     low, high = distance.lower, distance.upper
@@ -98,16 +102,16 @@ def probed_cells(
 
 
 def _lowest_partner(values: Numbers, low: float) -> Numbers:
-    """(n,) the least numbers that may be `low` away from the values, held at the ends of the type.
+    """(n,) floats -> (n,) the least that may be `low` away from each, clipped to the type.
 
-    Each end is widened by two units in the last place: one because a difference just outside the
-    bound is rounded onto it, one because the sum of a value and a bound is rounded as well.
+    The result is two units in the last place lower than the sum: one because a difference just
+    outside the bound is rounded onto the bound, one because the sum is also rounded.
     """
     beyond = math.nextafter(low, -math.inf)
     with np.errstate(over="ignore"):
         if math.isfinite(beyond):
             start = values + beyond
-        else:  # below the least double nothing follows: the step is taken from the sum
+        else:  # near the least double there is no lower number: step from the sum instead
             start = (values + low) - _GREATEST_STEP
         return np.clip(np.nextafter(start, -np.inf), -GREATEST, GREATEST)
 
@@ -135,18 +139,18 @@ def within_distance(distance: Distance, left: Numbers, right: Numbers) -> Bools:
 
 
 def _plus(values: Numbers, k: int) -> tuple[Ints, Bools]:
-    """(n,) values + k, held at the ends of the type, and (n,) whether each was held."""
+    """(n,) values + k, clipped to the type, and (n,) whether each was clipped."""
     return plus_held(values.astype(np.int64, copy=False), k)
 
 
 def numbers_of(distance: Distance, column: pa.Array) -> Numbers:
-    """(n,) the values of a column as numbers that can be subtracted; none may be NULL."""
+    """(n,) the values of a column, none of them NULL, as numbers that can be subtracted."""
     kind = column.type
     if distance.floating:
         doubles = pc.cast(column, pa.float64(), safe=False)
         return np.asarray(doubles.to_numpy(zero_copy_only=False), np.float64)
     if pa.types.is_decimal(kind):
-        # In units of its last digit a decimal is the integer that it is stored as, 16 bytes wide.
+        # Arrow stores a decimal as an integer of 16 bytes, in units of its last digit.
         raw = np.frombuffer(column.buffers()[1], np.int64)
         own = raw[2 * column.offset : 2 * (column.offset + len(column)) : 2]
         scaled: Ints = own * np.int64(10 ** (distance.scale - kind.scale))
@@ -159,10 +163,10 @@ def numbers_of(distance: Distance, column: pa.Array) -> Numbers:
 def mix_cells(hashes: Words, cells: Ints) -> Words:
     """(n,) hashes of the equality columns, (n,) cells -> (n,) hashes of both.
 
-    The cells of a stripe, 16 in a row, differ in the last four bits of the key hash alone: a base
-    function that goes by leading bits (ring, cells) keeps neighbours together, and a tuple finds
-    most of the cells that it probes at one instance. Within a stripe the order is the stripe's own,
-    so that patterns in the values become no load where the last bits decide (modulo).
+    The cells of a stripe, 16 in a row, differ only in the last four bits of the key hash. So a base
+    function that uses the leading bits (ring, cells) keeps neighbours together, and a tuple finds
+    most of the cells that it probes at one instance. Each stripe has its own order of cells, so
+    that patterns in the values cause no load skew where the last bits decide (modulo).
     """
     stripes = (cells >> STRIPE_BITS).astype(np.uint64)
     mixed = mix(hashes ^ mix(stripes + np.uint64(0x42414E44)))

@@ -1,7 +1,9 @@
-"""Changes: how many rows of a kind come, or go if it is below 0; and those that cancel each other.
+"""Adds up the changes of equal rows, so that changes that cancel each other disappear.
 
-Law: of each group of equal rows one is left with the sum of their changes, or none if that is 0.
-Cost: a hash of all columns, one sort, and one comparison of each row with the one before it.
+A change says how many equal rows come or, if below 0, go.
+
+Law: of each group of equal rows, one row is left with the sum of their changes, or none if it is 0.
+Cost: a hash of all columns, one sort, and one comparison of each row with the previous row.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from joinengine.kernels.probing import Ints
 Bools = NDArray[np.bool_]
 #: The words of a change data feed, as Delta and Spark write them.
 WORDS = {"insert": 1, "update_preimage": -1, "update_postimage": 1, "delete": -1}
-#: Groups whose changes have greater sums stay as they are: sums have 64 bits.
+#: A group whose absolute changes have a greater sum stays as it is: sums have 64 bits.
 _MOST = float(1 << 62)
 
 
 def numbers_of_changes(column: pa.Array) -> pa.Int64Array:
-    """(n,) whole numbers, or words of a change data feed -> (n,) changes; other words are 0.
+    """(n,) integers, or words of a change data feed -> (n,) changes; other words are 0.
 
     >>> numbers_of_changes(pa.array(["delete", "insert", "upsert", None])).to_pylist()
     [-1, 1, 0, None]
@@ -35,10 +37,9 @@ def numbers_of_changes(column: pa.Array) -> pa.Int64Array:
 
 
 def alike(rows: pa.RecordBatch, *parts: Ints | Words) -> Ints:
-    """(n,) rows -> the number of the group of each: equal in all columns, and in all of `parts`.
+    """(n,) rows -> (n,) group numbers; rows of a group are equal in all columns and all `parts`.
 
-    Rows that are equal may be in several groups, if others share their hash; others never share
-    one. NaN equals nothing.
+    Equal rows may be in several groups, if unequal rows share their hash. NaN equals nothing.
     """
     keys = (hash_columns(rows.columns), *parts[::-1])
     order = np.lexsort(keys)
@@ -57,7 +58,7 @@ def alike(rows: pa.RecordBatch, *parts: Ints | Words) -> Ints:
 
 
 def added_up(groups: Ints, changes: Ints) -> tuple[Bools, Ints]:
-    """(n,) groups, (n,) changes -> (n,) which rows are left, and (n,) changes of these.
+    """(n,) groups, (n,) changes -> (n,) which rows are left, and (n,) changes, valid for these.
 
     >>> kept, sums = added_up(np.array([0, 1, 0, 2, 2]), np.array([2, 1, -1, 1, -1]))
     >>> kept.tolist(), sums.tolist()

@@ -19,10 +19,10 @@ EARLIEST = np.iinfo(np.int64).min
 def equal_at(
     left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows
 ) -> NDArray[np.bool_]:
-    """(n,) whether left[left_rows[i]] = right[right_rows[i]]; these rows may hold no NULL.
+    """(n,) whether left[left_rows[i]] = right[right_rows[i]]; these rows must not hold NULL.
 
-    Integers of different width compare by value, and so do decimals of different scale, also with
-    integers. Of floats -0.0 equals 0.0, and all NaN are one value.
+    Integers of different width compare by value; so do decimals of different scale, and decimals
+    with integers. For floats, -0.0 equals 0.0, and all NaN are one value.
     """
     a, b = _as_integers(left), _as_integers(right)
     if a is not None and b is not None:
@@ -39,9 +39,9 @@ def equal_at(
 
 
 def latest_time(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
-    """(n,) the latest of the timestamp columns of each row, in microseconds.
+    """(n,) the latest of the timestamp columns in each row, in microseconds.
 
-    NULL counts as the earliest time: an unmatched row of an outer join has the time of its side.
+    NULL counts as the earliest time, so an unmatched row of an outer join has the time of its side.
     """
     times = [_microseconds(batch.column(name)) for name in columns]
     return times[0] if len(times) == 1 else np.maximum.reduce(times)

@@ -1,7 +1,7 @@
-"""Turning "needle i meets rows lower[i] .. lower[i] + counts[i]" into pairs, a chunk at a time.
+"""Turns "needle i meets rows lower[i]:lower[i] + counts[i]" into pairs, a chunk at a time.
 
 Why: one hot key may have 10^8 pairs in a batch. They leave in chunks of bounded size, so memory
-follows the chunk and not the matches.
+depends on the chunk and not on the number of matches.
 Cost: about 4 ns a pair.
 """
 
@@ -17,7 +17,7 @@ from joinengine.kernels.probing import Hits, Ints, Needles, expand_ranges
 
 
 def rows_of_hits(hits: Hits, needles: Needles) -> tuple[Ints, Ints, Ints]:
-    """Hits by key -> hits by probing row: (row, lower, count), keys one after another."""
+    """Hits by key -> hits by probing row: (rows, lower, counts), key after key."""
     first = needles.starts[hits.needles]
     sizes = needles.starts[hits.needles + 1] - first
     return (
@@ -33,7 +33,7 @@ _Row = TypeVar("_Row", bound=np.signedinteger[Any])
 def expand_pairs(
     rows: NDArray[_Row], lower: Ints, counts: Ints, limit: int
 ) -> Iterator[tuple[NDArray[_Row], Ints]]:
-    """(n,) rows that meet counts[i] stored rows from lower[i] -> chunks of at most `limit` pairs.
+    """(n,) rows, row i with partners from lower[i], counts[i] many -> chunks of <= `limit` pairs.
 
     >>> chunks = expand_pairs(np.array([7, 9]), np.array([0, 4]), np.array([3, 1]), limit=2)
     >>> [(a.tolist(), b.tolist()) for a, b in chunks]

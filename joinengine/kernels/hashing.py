@@ -1,8 +1,8 @@
-"""Key hashes, u, and words.
+"""Computes key hashes, u, and words.
 
-Why: operators, layouts and state work on one 64-bit word per tuple; the columns themselves are read
-only to compare a candidate pair and to make a result. The hash is written here and not taken from a
-library because it is stored: every later version must find the state again.
+Why: operators, layouts and state work on one 64-bit word per tuple. The columns themselves are read
+only to compare a candidate pair and to make a result. The hash is our own and not from a library,
+because it is stored: every later version must find the state again.
 
 Law: equal values of equal type hash alike, whatever array, slice or batch they come in.
 Cost: 2 to 5 ns a row for a fixed-width column, some 10 ns per 8 bytes of a string.
@@ -34,7 +34,7 @@ _U_MASK = np.uint64(U_ONE - 1)
 
 
 def mix(values: Words) -> Words:
-    """(n,) -> (n,): each bit of the input moves about half of the bits of the output."""
+    """(n,) -> (n,): each bit of the input flips about half of the bits of the output."""
     z = values + _GAMMA
     # One scratch array for all steps: fresh ones cost more in page faults than the arithmetic.
     shifted = np.empty_like(z)
@@ -48,7 +48,7 @@ def mix(values: Words) -> Words:
 
 
 def hash_columns(columns: Iterable[pa.Array]) -> Words:
-    """(n,) columns of equal length -> (n,) hashes of their rows. NULL hashes as one more value.
+    """(n,) columns -> (n,) hashes of their rows. NULL hashes as one more value.
 
     Raises InvalidRequest for a type without a hash (nested types).
 
@@ -66,10 +66,10 @@ def hash_columns(columns: Iterable[pa.Array]) -> Words:
 
 
 def content_hashes(columns: Sequence[pa.Array]) -> Words:
-    """(n,) columns of any type -> (n,) hashes, whose order follows from what the rows hold.
+    """(n,) columns of any type -> (n,) hashes that put rows in an order given by their content.
 
-    However rows come, they lie alike in this order, but for unequal rows of one hash (two of a
-    million have one with a chance of 3e-8). Cost: their hashes.
+    In whatever order rows arrive, sorting by this hash arranges them alike, except for unequal rows
+    with one hash (the chance that a million rows have such a pair is 3e-8).
 
     >>> a, b = pa.array([5, 7, 6]), pa.array([7, 6, 5])
     >>> (np.sort(content_hashes([a])) == np.sort(content_hashes([b]))).tolist()
@@ -82,7 +82,7 @@ def content_hashes(columns: Sequence[pa.Array]) -> Words:
 
 
 def _content(column: pa.Array) -> Words:
-    """(n,) values of any type -> (n,) hashes; those of nested types are stored nowhere."""
+    """(n,) values of any type -> (n,) hashes; hashes of nested types are never stored."""
     kind = column.type
     if pa.types.is_struct(kind):
         hashes = np.zeros(len(column), np.uint64)
@@ -108,9 +108,9 @@ def _content(column: pa.Array) -> Words:
 
 
 def scaled(column: pa.Array, scale: int | None) -> pa.Array:
-    """(n,) decimals or integers -> (n,) decimals with `scale` digits behind the point.
+    """(n,) decimals or integers -> (n,) decimals with `scale` decimal places.
 
-    Equal numbers then have equal bits. None: the column as it is.
+    Equal numbers then have equal bits. `scale` None: the column as it is.
     """
     if scale is None or getattr(column.type, "scale", None) == scale:
         return column
@@ -128,8 +128,8 @@ def any_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
 def draw_u(hashes: Words, seed: int) -> Words:
     """(n,) hashes -> (n,) u in [0, U_ONE): a mix of the hash, the row's number and `seed`.
 
-    The number of the row, not the hash, makes equal keys differ; the seed (batch and map task)
-    keeps the first rows of all batches from sharing one u.
+    The row's number makes the u of equal keys differ. The seed (batch and route task) prevents that
+    the first rows of all batches share one u.
     """
     numbers = np.arange(len(hashes), dtype=np.uint64)
     start = mix(np.array([seed], dtype=np.uint64))[0]
@@ -137,7 +137,7 @@ def draw_u(hashes: Words, seed: int) -> Words:
 
 
 def u_of_content(columns: Sequence[pa.Array]) -> Words:
-    """(n,) rows -> (n,) u in [0, U_ONE), the same for equal rows, wherever they come from."""
+    """(n,) rows -> (n,) u in [0, U_ONE), the same for equal rows, whatever their source."""
     return mix(hash_columns(columns)) >> np.uint64(64 - U_BITS)
 
 
@@ -167,9 +167,9 @@ def multiset_checksum(columns: Iterable[pa.Array]) -> int:
 
 
 def net_checksum(columns: Iterable[pa.Array]) -> int:
-    """The same of a changelog, whose last column says how often each row counts.
+    """The multiset checksum of a changelog, whose last column says how often each row counts.
 
-    So it is that of the rows that are left when equal ones are added up.
+    It equals the checksum of the rows that are left once changes of equal rows are added up.
 
     >>> rows, changes = pa.array([7, 8, 8]), pa.array([1, 2, -2])
     >>> net_checksum([rows, changes]) == multiset_checksum([rows[:1]])
@@ -210,7 +210,7 @@ def _hash_column(column: pa.Array) -> Words:
 
 
 def fixed_width(column: pa.Array, dtype: np.dtype[np.generic], per_row: int = 1) -> NDArray:  # type: ignore[type-arg]
-    """The values of a fixed-width array as numpy sees them, without a copy; NULLs hold anything."""
+    """The values of a fixed-width array for NumPy, without a copy; NULLs hold any value."""
     start, stop = column.offset * per_row, (column.offset + len(column)) * per_row
     buffer = column.buffers()[1]
     if buffer is None:
@@ -219,7 +219,7 @@ def fixed_width(column: pa.Array, dtype: np.dtype[np.generic], per_row: int = 1)
 
 
 def float_bits(column: pa.Array) -> Words:
-    """(n,) floats -> (n,) bits of doubles that are equal for equal numbers, and for all NaN."""
+    """(n,) floats -> (n,) bits of doubles, equal for equal numbers and for all NaN."""
     values = pc.cast(column, pa.float64())
     bits = fixed_width(values, np.dtype(np.float64)) + 0.0  # -0.0 becomes 0.0, on a copy
     bits[np.isnan(bits)] = np.nan
@@ -227,7 +227,7 @@ def float_bits(column: pa.Array) -> Words:
 
 
 def _hash_bytes(column: pa.Array, offset_type: type[np.signedinteger]) -> Words:
-    """(n,) hashes of strings: 8 bytes at a time of all rows; rows that have ended drop out."""
+    """(n,) strings -> (n,) hashes; 8 bytes of all rows at a time, until each row has ended."""
     _, offset_buffer, data = column.buffers()
     offsets = np.frombuffer(offset_buffer, offset_type)[
         column.offset : column.offset + len(column) + 1
@@ -241,14 +241,14 @@ def _hash_bytes(column: pa.Array, offset_type: type[np.signedinteger]) -> Words:
     padded = np.concatenate([flat, np.zeros(8, np.uint8)])
     length = int(lengths[0])
     if (lengths == length).all():
-        # Names of things with a number, days, codes: no row has to be looked for.
+        # Numbered names, days, codes: all rows end together, so none has to be searched for.
         for taken in range(0, length, 8):
             at = int(offsets[0]) + taken
             words = np.ndarray((len(column),), np.dtype("<u8"), padded, at, (length,))
             mask = np.uint64((1 << 8 * min(length - taken, 8)) - 1)
             hashes = mix(hashes ^ (words & mask))
         return hashes
-    # Every position is read as a little-endian word, unaligned; the tail is masked off below.
+    # A little-endian word begins at every position, unaligned; the tail is masked off below.
     window = np.ndarray((end + 1,), np.dtype("<u8"), padded, strides=(1,))
     active = np.flatnonzero(lengths)
     taken = 0

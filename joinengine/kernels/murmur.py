@@ -1,8 +1,8 @@
-"""Murmur3 of 32 bits, by which Iceberg deals values to buckets.
+"""Computes 32-bit Murmur3 hashes, by which Iceberg assigns values to buckets.
 
-Law: the hash of a row is that of its bytes alone, as every writer of Iceberg computes it. A number,
-a date or an instant is the eight bytes of an integer (days, microseconds), a text its UTF-8.
-Cost: some 20 ns for each four bytes of a row; one step of Python for each four of the longest row.
+Law: the hash of a value depends only on its bytes, and is that of every Iceberg writer. A number, a
+date or an instant counts as the eight bytes of an integer (days, microseconds), a text as UTF-8.
+Cost: some 20 ns for each four bytes of a row; one Python step for each four bytes of the longest.
 Source: MurmurHash3_x86_32 of Austin Appleby, public domain; Iceberg's specification, appendix B.
 """
 
@@ -23,7 +23,7 @@ _MOST = np.uint32(0x7FFFFFFF)
 
 
 def buckets(column: pa.Array, count: int) -> pa.Array:
-    """(n,) integers, dates, instants or texts -> (n,) numbers of buckets below `count`, or NULL.
+    """(n,) integers, dates, instants or texts -> (n,) bucket numbers below `count`, or NULL.
 
     >>> buckets(pa.array([34, None]), 100).to_pylist()
     [79, None]
@@ -37,7 +37,7 @@ def buckets(column: pa.Array, count: int) -> pa.Array:
 
 
 def _bytes(column: pa.Array) -> tuple[NDArray[np.uint8], Ints, Ints]:
-    """The bytes of values without NULL: content, where each begins, and how many it has."""
+    """Values without NULL -> their bytes, where each begins, and the length of each."""
     rows, kind = len(column), column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         texts = column.cast(pa.large_string())
@@ -72,7 +72,7 @@ def _murmur3(content: NDArray[np.uint8], starts: Ints, lengths: Ints) -> Hashes:
 
 
 def _word(content: NDArray[np.uint8], at: Ints, size: int) -> Hashes:
-    """The numbers of `size` bytes at some places, the least byte first."""
+    """(n,) little-endian numbers of `size` bytes at (n,) places."""
     words = np.zeros(len(at), np.uint32)
     for place in range(size):
         words |= content[at + place].astype(np.uint32) << np.uint32(8 * place)

@@ -1,7 +1,7 @@
-"""The nearest in time: for each left tuple, of the right tuples of its group.
+"""Finds, for each left tuple, the right tuple of its group that is nearest in time.
 
-Law: `before` takes the latest right tuple that is not after the left one, `after` the earliest that
-is not before it; of several of that time, the one that was read last.
+Law: `before` takes the latest right tuple that is not after the left one; `after` takes the
+earliest that is not before it. Of several right tuples of that time, the last one read is taken.
 Cost: one sort of both sides together.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
 
-#: The row of no tuple.
+#: In place of a row: no tuple.
 NONE = -1
-#: A distance that no two times have.
+#: In place of a distance: greater than that of any two times.
 ENDLESS = np.uint64((1 << 64) - 1)
 
 
@@ -27,14 +27,15 @@ class Moments(NamedTuple):
     times: Ints
 
     def only(self, rows: Ints) -> Moments:
-        """Some of them."""
+        """The tuples at `rows`."""
         return Moments(self.groups[rows], self.times[rows])
 
 
 def before(left: Moments, right: Moments, numbers: Words, *, strict: bool) -> Ints:
     """(n,) the row of the latest right tuple that is not after each left one, or NONE.
 
-    `numbers` (m,): right tuples in the order of reading. `strict`: one of the same time is none.
+    `numbers` (m,): ascending in the order of reading. `strict`: a tuple of the same time does not
+    count.
 
     >>> left = Moments(np.zeros(2, np.uint64), np.array([1, 5]))
     >>> right = Moments(np.zeros(2, np.uint64), np.array([2, 5]))
@@ -49,12 +50,14 @@ def before(left: Moments, right: Moments, numbers: Words, *, strict: bool) -> In
 def after(left: Moments, right: Moments, numbers: Words, *, strict: bool) -> Ints:
     """(n,) the row of the earliest right tuple that is not before each left one, or NONE.
 
+    Arguments as in `before`.
+
     >>> left = Moments(np.zeros(2, np.uint64), np.array([1, 5]))
     >>> right = Moments(np.zeros(2, np.uint64), np.array([2, 5]))
     >>> after(left, right, np.array([0, 1], np.uint64), strict=True).tolist()
     [0, -1]
     """
-    # Of equal times the last read comes first, and is met first.
+    # Of equal times, the last tuple read comes first, and is found first.
     order, is_right = _ordered(left, right, ~numbers, right_first=strict)
     places = np.where(is_right, np.arange(len(order)), len(order))
     next_ = np.minimum.accumulate(places[::-1])[::-1]
@@ -64,7 +67,11 @@ def after(left: Moments, right: Moments, numbers: Words, *, strict: bool) -> Int
 def _ordered(
     left: Moments, right: Moments, numbers: Words, *, right_first: bool
 ) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Both sides by group and time, left rows before right ones, and which are of the right."""
+    """The order of both sides by group and time, and which rows of it are right ones.
+
+    At equal times, left rows precede right rows unless `right_first`; right rows are in the order
+    of `numbers`.
+    """
     n, m = len(left.times), len(right.times)
     sides = np.repeat(np.array([1, 0] if right_first else [0, 1], np.uint8), [n, m])
     order = np.lexsort(
@@ -79,7 +86,7 @@ def _ordered(
 
 
 def _taken(left: Moments, right: Moments, order: Ints, places: Ints) -> Ints:
-    """(n,) left rows -> the right row at the place found for each, if it is of its group."""
+    """(n,) the right row at the place found for each left row, or NONE if its group differs."""
     n = len(left.times)
     ours = np.flatnonzero(order < n)
     rows, places = order[ours], places[ours]
@@ -92,5 +99,5 @@ def _taken(left: Moments, right: Moments, order: Ints, places: Ints) -> Ints:
 
 
 def distances(earlier: Ints, later: Ints) -> Words:
-    """(n,) how far apart times are, exact also where the difference has more than 63 bits."""
+    """(n,) distances of times, exact even if the difference has more than 63 bits."""
     return np.asarray(later.view(np.uint64) - earlier.view(np.uint64))

@@ -1,11 +1,11 @@
-"""Finding the stored rows that share a key hash with the rows of a batch.
+"""Finds the stored rows that share a key hash with the rows of a batch.
 
-Why: a run is sorted by word, so a key's rows are one range, found by binary search. The needles are
-the distinct keys of the batch, in order, so that neighbours share cache lines; the upper end is
-searched only for keys that the run has.
+Why: a run is sorted by word, so the rows of a key are one range, found by binary search. The
+*needles* are the distinct keys of the batch, in order, so that neighbours share cache lines. The
+upper end is searched only for keys that the run has.
 
-Law: for each needle, exactly the live rows of its key hash, as one range of *live ranks*: row
-numbers that skip the excluded rows.
+Law: a needle finds exactly the live rows of its key hash, as one range of *live ranks*: row numbers
+that skip the excluded rows.
 Cost: about 20 ns a distinct key and run, 5 ns more if the key is present.
 """
 
@@ -27,14 +27,14 @@ _RADIX_FROM = 4096
 
 
 class Needles(NamedTuple):
-    """The distinct key hashes of a sorted batch; key i is rows starts[i]:starts[i + 1]."""
+    """The distinct key hashes of a sorted batch; key i has the rows starts[i]:starts[i + 1]."""
 
     hashes: Words
     starts: Ints
 
 
 class Hits(NamedTuple):
-    """Needle needles[i] has the live ranks lower[i] .. lower[i] + counts[i]."""
+    """Needle needles[i] has the live ranks lower[i]:lower[i] + counts[i]."""
 
     needles: Ints
     lower: Ints
@@ -60,10 +60,10 @@ class Exclusions(NamedTuple):
 
 
 def sort_order(words: Words) -> NDArray[np.intp]:
-    """(n,) words -> the row order that sorts them. Rows of equal words come in any order.
+    """(n,) words -> the row order that sorts them. Rows of equal words are in any order.
 
-    A radix sort by 16 bits at a time, lowest first: two thirds of the time of numpy's comparison
-    sort at 60,000 words, and slower below some thousand.
+    A radix sort by 16 bits at a time, lowest first. At 60,000 words it takes two thirds of the time
+    of NumPy's comparison sort; below some thousand words it is slower.
     """
     if len(words) < _RADIX_FROM:
         return np.argsort(words)
@@ -75,7 +75,7 @@ def sort_order(words: Words) -> NDArray[np.intp]:
 
 
 def group_keys(sorted_words: Words) -> Needles:
-    """(n,) sorted words -> their distinct key hashes and where each begins."""
+    """(n,) sorted words -> their distinct key hashes, and where each begins."""
     hashes = key_hash(sorted_words)
     heads = np.ones(len(hashes), bool)
     np.not_equal(hashes[1:], hashes[:-1], out=heads[1:])
@@ -96,7 +96,7 @@ def rows_of_keys(needles: Needles, hashes: Words) -> Ints:
 def exclude(run_words: Words, lower: Words, upper: Words) -> Exclusions | None:
     """Disjoint word ranges [lower, upper) in order -> the rows of the run that fall into them.
 
-    2^64 as an upper end is written as 0. None: no row lies in any range.
+    An `upper` of 0 means 2^64. None: no row lies in any range.
     """
     starts, stops = _row_ranges(run_words, lower, upper)
     some = stops > starts
@@ -110,7 +110,10 @@ def exclude(run_words: Words, lower: Words, upper: Words) -> Exclusions | None:
 def rows_between(
     run_words: Words, lower: Words, upper: Words, exclusions: Exclusions | None
 ) -> Ints:
-    """Word ranges [lower, upper) in order -> the live rows of the run that fall into them."""
+    """Word ranges [lower, upper) in order -> the live rows of the run that fall into them.
+
+    An `upper` of 0 means 2^64.
+    """
     starts, stops = _row_ranges(run_words, lower, upper)
     if exclusions is None:
         return expand_ranges(starts, stops - starts)
@@ -124,7 +127,7 @@ def _row_ranges(run_words: Words, lower: Words, upper: Words) -> tuple[Ints, Int
 
 
 def find(run_words: Words, needles: Needles, exclusions: Exclusions | None = None) -> Hits:
-    """Sorted (m,) run words, (k,) needles -> the needles that have live rows, and which."""
+    """(m,) sorted run words, (k,) needles -> the needles that have live rows, and these rows."""
     if not len(run_words) or not len(needles.hashes):
         return Hits(*(np.empty(0, np.int64) for _ in range(3)))
     ends = key_hash(run_words[[0, -1]])
@@ -136,7 +139,7 @@ def find(run_words: Words, needles: Needles, exclusions: Exclusions | None = Non
     present = np.flatnonzero(key_hash(run_words[lower]) == hashes)
     lower, hashes = lower[present], hashes[present]
     upper = np.searchsorted(run_words, first_word(hashes + np.uint64(1)))
-    # Each key is present, so an empty range can only mean that the next hash wrapped to word 0.
+    # Each key is present, so a range is empty only if the next hash has wrapped to word 0.
     upper[upper <= lower] = len(run_words)
     if exclusions is not None:
         lower, upper = live_rank(exclusions, lower), live_rank(exclusions, upper)
@@ -146,7 +149,7 @@ def find(run_words: Words, needles: Needles, exclusions: Exclusions | None = Non
 
 
 def live_rank(exclusions: Exclusions, rows: Ints) -> Ints:
-    """Row numbers -> how many live rows come before each."""
+    """Row numbers -> how many live rows precede each."""
     before = np.searchsorted(exclusions.starts, rows, side="right")
     inside = np.zeros(len(rows), np.int64)
     last = np.maximum(before - 1, 0)
@@ -163,9 +166,9 @@ def live_rows(exclusions: Exclusions, ranks: Ints) -> Ints:
 
 
 def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
-    """(n,) numbers -> (m,) each of them once, ascending.
+    """(n,) numbers -> (m,) the distinct ones, ascending.
 
-    NumPy's `unique` hashes numbers before it sorts them, which takes several times as long.
+    NumPy's `unique` hashes numbers before it sorts them, and takes several times as long.
 
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]
@@ -177,9 +180,9 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
 
 
 def numbered(values: Words) -> tuple[Words, Ints]:
-    """(n,) numbers -> (m,) each of them once, ascending, and (n,) which of these each is.
+    """(n,) numbers -> (m,) the distinct ones, ascending, and (n,) the place of each among them.
 
-    The sort takes less time the longer the stretches that are ascending already.
+    The sort is faster the longer the stretches that are already ascending.
 
     >>> numbered(np.array([3, 1, 3], np.uint64))
     (array([1, 3], dtype=uint64), array([1, 0, 1]))
@@ -194,7 +197,7 @@ def numbered(values: Words) -> tuple[Words, Ints]:
 
 
 def rows_among(values: Words, known: Words) -> tuple[Ints, Ints]:
-    """(n,) values -> the rows of those that are among (m,) ascending `known`, and where there.
+    """(n,) values -> the rows of those among (m,) ascending `known`, and their places there.
 
     >>> rows_among(np.array([7, 9, 8], np.uint64), np.array([8, 9], np.uint64))
     (array([1, 2]), array([1, 0]))
@@ -208,7 +211,7 @@ def rows_among(values: Words, known: Words) -> tuple[Ints, Ints]:
 
 
 def expand_ranges(lower: Ints, counts: Ints) -> Ints:
-    """(n,) ranges -> all their numbers, range after range.
+    """(n,) ranges lower[i]:lower[i] + counts[i] -> all their numbers, range after range.
 
     >>> expand_ranges(np.array([5, 0]), np.array([2, 1])).tolist()
     [5, 6, 0]

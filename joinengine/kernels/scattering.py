@@ -1,4 +1,4 @@
-"""Grouping rows by instance.
+"""Groups rows by instance.
 
 Cost: a 16-bit radix sort, 2 to 3 ns a row, plus one gather per column by the caller.
 """
@@ -21,7 +21,7 @@ class Groups(NamedTuple):
 
 
 def group_rows(groups: NDArray[np.integer], n_groups: int) -> Groups:
-    """(n,) group numbers below `n_groups` (at most 65,536) -> rows by group, order kept inside.
+    """(n,) group numbers below `n_groups` (at most 65,536) -> rows by group, in order inside each.
 
     >>> group_rows(np.array([2, 0, 2]), 3)
     Groups(order=array([1, 0, 2]), bounds=array([0, 1, 1, 3]))

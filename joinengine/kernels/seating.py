@@ -1,4 +1,4 @@
-"""Sorting and finding for several instances at once.
+"""Sorts and searches the rows of several instances at once.
 
 Why: an array operation costs some microseconds, however few rows it has. A task that hosts
 hundreds of instances with some hundred rows each would pay that for each instance and run. So the
@@ -8,10 +8,10 @@ searched together.
 How: an instance has a *seat* in its team, a number from 0 on. A *seated key* is the seat above the
 40 bits of a key hash; in a team of one it is the key hash itself.
 
-Law: what is found for a seated key are the live rows of its key hash at its instance, and no rows
-of another one.
-Cost: that of `joinengine.kernels.probing`, and for each row of the searched parts 3 ns if the parts
-are small, or for each part 8 us if they are large.
+Law: a seated key finds the live rows of its key hash at its instance, and no rows of another
+instance.
+Cost: that of `joinengine.kernels.probing`, plus 3 ns for each row of the searched parts if these
+are small, or 8 us for each part if they are large.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from joinengine.kernels.probing import (
 )
 from joinengine.model.keys import U_BITS
 
-#: (n,) the seat of each row; None: the team is one instance, and every row is its own.
+#: (n,) the seat of each row; None: the team is one instance, which has all rows.
 Seats = NDArray[np.uint16] | None
 
 _KEY_BITS = 64 - U_BITS
 _KEY_MASK = np.uint64((1 << _KEY_BITS) - 1)
-#: As many instances a team has at most.
+#: The most instances that a team has.
 MOST_SEATS = 1 << 16
 #: Parts with fewer rows than this, on average, are searched in one go.
 _SMALL_PART = 1024
 
 
 class Parts(NamedTuple):
-    """Where instances have their rows in an array of words: part i in the rows starts[i]:stops[i].
+    """The rows of p instances in an array of words: part i has the rows starts[i]:stops[i].
 
-    (p,) ascending `seats`, each once; the parts lie in this order.
+    `seats` (p,): the seat of each part, ascending, each once.
     """
 
     seats: Ints
@@ -84,7 +84,7 @@ def seat_bounds(seated: Words, seats: int) -> Ints:
 
 
 def row_bounds(sorted_seats: Seats, rows: int, seats: int) -> Ints:
-    """(n,) ascending seats -> (seats + 1,) where the rows of each seat begin, and their number."""
+    """(n,) ascending seats -> (seats + 1,) where the rows of each seat begin, and the end."""
     if sorted_seats is None:
         return np.array([0, rows])
     return np.searchsorted(sorted_seats, np.arange(seats + 1))
@@ -108,7 +108,7 @@ def group_seated(sorted_words: Words, sorted_seats: Seats) -> Needles:
 def find_seated(
     words: Words, parts: Parts, needles: Needles, exclusions: Exclusions | None = None
 ) -> Hits:
-    """(m,) words in parts, (k,) seated needles -> the needles that have live rows, and which."""
+    """(m,) words in parts, (k,) seated needles -> the needles with live rows, and these rows."""
     firsts = parts.seats.astype(np.uint64) << np.uint64(_KEY_BITS)
     begin = np.searchsorted(needles.hashes, firsts)
     end = np.searchsorted(needles.hashes, firsts | _KEY_MASK, side="right")
@@ -127,7 +127,7 @@ def find_seated(
 
 
 def _in_one(words: Words, parts: Parts, needles: Needles, ours: slice) -> Hits:
-    """In the part of one seat; `ours`: its needles."""
+    """Search the part of the only seat; `ours`: its needles."""
     start, stop = int(parts.starts[0]), int(parts.stops[0])
     keys = keys_of(needles.hashes[ours])
     met, lower, counts = find(words[start:stop], Needles(keys, needles.starts[ours]))
@@ -135,7 +135,7 @@ def _in_one(words: Words, parts: Parts, needles: Needles, ours: slice) -> Hits:
 
 
 def _in_small(words: Words, parts: Parts, needles: Needles, ours: Ints) -> Hits:
-    """In all parts at once: their rows get seats too. `ours` are the needles of all seats."""
+    """Search all parts at once, by seated keys of their rows; `ours`: the needles of all seats."""
     sizes = parts.stops - parts.starts
     rows = expand_ranges(parts.starts, sizes)
     seated = seated_keys(key_hash(words[rows]), np.repeat(parts.seats, sizes))
@@ -143,13 +143,13 @@ def _in_small(words: Words, parts: Parts, needles: Needles, ours: Ints) -> Hits:
     lower = np.searchsorted(seated, wanted)
     met = np.flatnonzero(seated[np.minimum(lower, len(seated) - 1)] == wanted)
     lower, wanted = lower[met], wanted[met]
-    # The rows of a key are in one part, so their numbers run on without a gap.
+    # The rows of a seated key are in one part, so their numbers have no gaps.
     counts = np.searchsorted(seated, wanted, side="right") - lower
     return Hits(ours[met], rows[lower], counts)
 
 
 def _in_large(words: Words, parts: Parts, needles: Needles, begin: Ints, end: Ints) -> Hits:
-    """In each part by itself; part i is searched for the needles begin[i]:end[i]."""
+    """Search each part by itself, part i for the needles begin[i]:end[i]."""
     parts_met = list[Hits]()
     for i in np.flatnonzero(end > begin).tolist():
         part = Parts(*(column[i : i + 1] for column in parts))

@@ -1,16 +1,16 @@
-"""Finding the tuples of a key that are close enough in event time, without looking at the others.
+"""Finds the tuples of a key that are close enough in event time, without looking at the others.
 
-Why: the tuples of a key are stored in the order of u, which moves and exclusions search. A window
-that is short beside what a batch brings then leaves nearly all pairs of a hot key apart: comparing
-the times of each pair costs with the square of the key's tuples, and finds few.
+Why: the tuples of a key are stored in the order of u, because moves and exclusions search by u. If
+the window is short beside the time that a batch spans, nearly all pairs of a hot key are outside
+it. Comparing the times of all pairs would take time quadratic in the key's tuples, and find few.
 
-How: the tuples of one side are sorted by group and time, in one array of packed numbers; what the
-tuples of the other side ask for are stretches of that array, found by binary search. A *group* is
-whatever two tuples must share: a key, or a cell of a band, at one instance.
+How: the tuples of one side are sorted by group and time, in one array of packed numbers. Each tuple
+of the other side asks for a stretch of that array, found by binary search. A *group* is what two
+tuples must share: a key, or a cell of a band, at one instance.
 
 Law: a stretch holds exactly the rows of the group whose times are between the bounds.
-Cost: a sort of the n rows (40 ns a row), and 20 to 40 ns for each stretch if they are asked for in
-the order of their bounds; in any order up to ten times as much.
+Cost: a sort of the n rows (40 ns a row), and 20 to 40 ns for each stretch if stretches are asked
+for in the order of their bounds; in any other order, up to ten times as much.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from joinengine.kernels.probing import Ints, distinct
 class Timeline:
     """Rows sorted by group and time: the i-th is row `order[i]`.
 
-    `packed` (n,): the group above the time, as its distance from `least`, in `bits` bits; or above
-    the rank of the time among the distinct times `known`, if distances have too many bits. `most`:
-    the greatest time.
+    `packed` (n,): the group above `bits` bits of time. These hold the distance from `least`, or, if
+    distances need too many bits, the rank among the distinct times `known`. `most`: the greatest
+    time.
     """
 
     order: Ints
@@ -42,13 +42,13 @@ class Timeline:
 
     @classmethod
     def of(cls, groups: Ints, times: Ints) -> Timeline:
-        """(n,) rows, at least one, by their groups (0 or more) and times.
+        """(n,) groups (0 or more) and times of at least one row -> their timeline.
 
         >>> Timeline.of(np.array([0, 0, 1]), np.array([5, 3, 4])).order.tolist()
         [1, 0, 2]
         """
         least, most, known = int(times.min()), int(times.max()), None
-        # One more than the greatest distance is where the search for a later time ends.
+        # The search for a time later than all ends at the greatest distance plus 1.
         bits = (most - least + 1).bit_length()
         if bits + int(groups.max()).bit_length() > 63:
             known = distinct(times)
@@ -61,7 +61,7 @@ class Timeline:
         return cls(order, packed[order], bits, least, most, known)
 
     def between(self, groups: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """(m,) known groups and bounds of time, both included -> (m,) stretches: begin and length.
+        """(m,) groups of the line and inclusive bounds of time -> (m,) stretches: begin and length.
 
         >>> line = Timeline.of(np.array([0, 0, 1]), np.array([5, 3, 4]))
         >>> [some.tolist() for some in line.between(np.array([0]), np.array([4]), np.array([6]))]
@@ -79,7 +79,7 @@ class Timeline:
 
 
 def covered(rows: int, begin: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """(m,) stretches of so many rows -> (rows,) which of them lie in any stretch.
+    """(m,) stretches -> (rows,) which rows lie in any stretch.
 
     >>> covered(4, np.array([1, 2, 0]), np.array([1, 1, 0])).tolist()
     [False, True, True, False]

@@ -1,8 +1,8 @@
-"""How many bytes the values of a column take that have no fixed width, and rows that fit together.
+"""Measures the bytes of values without a fixed width, and cuts rows into stretches that fit.
 
-Why: a column of Arrow holds 2 GiB of text at most, and a task what it may. The mean of all rows
-says nothing of the row that goes into every result.
-Cost: some 3 ns for each value that is asked for; the others are not looked at.
+Why: an Arrow column holds at most 2 GiB of text, and a task has limited memory. The mean of all
+rows says nothing about the one row that goes into every result.
+Cost: some 3 ns for each value asked for; other values are not looked at.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from joinengine.model.nested_types import is_bytes
 
 
 def widths_at(column: pa.Array, rows: Rows) -> Ints | None:
-    """(n,) bytes of the values of a column at some rows; None: all take the same.
+    """(n,) rows -> (n,) bytes of the values of a column there; None: the column has a fixed width.
 
-    Of a list each element counts as the mean of all, and of a struct its fields alone.
+    For a list, each element counts as the mean of all elements; for a struct, only its fields.
 
     >>> widths_at(pa.array(["ab", None, ""]), np.array([0, 0, 2])).tolist()
     [2, 2, 0]
@@ -44,9 +44,9 @@ def widths_at(column: pa.Array, rows: Rows) -> Ints | None:
 
 
 def content_bytes(column: pa.Array) -> int:
-    """Bytes of the values of a column, the same however they are cut into batches.
+    """The bytes of the values of a column; they add up, however the column is cut into batches.
 
-    Numbers count 8 bytes, as lists do beside their elements.
+    A number counts 8 bytes, and so does a list in addition to its elements.
 
     >>> content_bytes(pa.array(["ab", None, "c"])), content_bytes(pa.array([[1, 2], []]))
     (3, 32)
@@ -66,9 +66,9 @@ def content_bytes(column: pa.Array) -> int:
 
 
 def fitting(widths: Sequence[Ints | None], rows: int, most_bytes: int) -> Iterator[slice]:
-    """The bytes of (n,) `rows` per column, None: they do not count -> stretches of rows that fit.
+    """Per column (n,) bytes of each row, or None if they do not count -> stretches that fit.
 
-    A stretch takes `most_bytes`, and at most those of its last row more.
+    A stretch takes at most `most_bytes` plus those of its last row. `rows`: n.
 
     >>> [(part.start, part.stop) for part in fitting([np.array([4, 4, 1, 9]), None], 4, 5)]
     [(0, 2), (2, 4)]
@@ -78,7 +78,7 @@ def fitting(widths: Sequence[Ints | None], rows: int, most_bytes: int) -> Iterat
         yield slice(0, rows)
         return
     summed = np.sum(known, axis=0)
-    # Each stretch begins with the row before which the bytes have passed another bound.
+    # A stretch begins at each row before which the bytes pass a multiple of `most_bytes`.
     numbers = (np.cumsum(summed) - summed) // most_bytes
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     for start, end in pairwise([*starts.tolist(), rows]):

@@ -1,6 +1,6 @@
-"""The operators of the package in one table, and what their tasks do with tuples. No Spark.
+"""The operators of a query and their tasks; OPERATORS lists those of the package. No Spark.
 
-A query may define operators of its own; it carries them with it (docs/operators.md).
+A query may also define its own operators and carry them with it (docs/operators.md).
 """
 
 from __future__ import annotations

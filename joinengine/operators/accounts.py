@@ -1,4 +1,4 @@
-"""What the accounts of all operators have in common."""
+"""The parts that the accounts of operators have in common."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from joinengine.operators.base import Operator
     from joinengine.operators.join.join_operator import Join
 
-#: A column of results as accounts name it.
+#: A column of results, in the text of an account.
 _SHOWN = re.compile(r"""OutputColumn\(name=(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
 def key_schema(fields: Sequence[pa.Field]) -> str:
-    """Key columns, in the types that their hashes are of, as text."""
+    """Key columns as text, with the types of which their hashes are."""
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
 
 
 def in_words(name: str, value: Any) -> object:
-    """What an account has under `name`, for a user to read; where it is plain, as it stands.
+    """The value that an account has under `name`, for a user to read; plain values stay as is.
 
     >>> in_words("select", ["OutputColumn(name='k', ..)"]), in_words("select", None)
     ('k', 'all columns')
@@ -47,7 +47,7 @@ def in_words(name: str, value: Any) -> object:
 
 
 def join_account(operator: Join | AsOfJoin) -> dict[str, Any]:
-    """What the accounts of joins of pairs and of as-of joins have in common."""
+    """The common part of the accounts of joins and as-of joins."""
     filters = [None if predicate is None else predicate.text for predicate in operator.filters]
     return {
         "on": condition_text(operator.condition),

@@ -1,9 +1,9 @@
-"""What an operator is: a step of a query, as the driver sees it, and its tasks.
+"""Defines `Operator`: a step of a query, as the driver sees it, and its tasks.
 
 Why: routing, blocks, runs, plans, watermarks, results and the commit are the same for every
-operator. The driver asks an operator about everything else, so that a new operator is a folder of
-its own: a frozen value that answers as `Operator`. Tasks get it as it is, with the function of
-their job; what changes from batch to batch they get as an `OperatorTask`: values, and no code.
+operator. The driver asks an operator about everything else. So a new operator is one folder: a
+frozen value that implements `Operator`. Tasks get this value with the function of their job. What
+changes from batch to batch, they get as an `OperatorTask`, which holds values and no code.
 
 Law: every answer is a function of its arguments, so a batch that is tried again gets the same
 tasks. If tasks are repeated, the layout changes, or the input is cut into other batches, the
@@ -42,10 +42,10 @@ from joinengine.world.world import World
 class OperatorTask:
     """The instructions of one task of an operator in one batch.
 
-    `arriving`: per side the tuples on their way. `received`: per side the blocks that have come to
-    the task by other ways than files; None: it reads files. `stored`: the state, and how it must
-    move before. `shelves`: the runs of the hosted instances on further shelves. `facts`: numbers
-    whose names the operator knows. `memory_bytes`: how many bytes of tuples the task may hold.
+    `arriving`: per side, the tuples on their way. `received`: per side, the blocks that have
+    reached the task through a shuffle; None: it reads files. `stored`: the state, and how it must
+    move first. `shelves`: the runs of the hosted instances on further shelves. `facts`: named
+    numbers of the operator. `memory_bytes`: how many bytes of tuples the task may hold.
     """
 
     header: TaskHeader
@@ -58,7 +58,7 @@ class OperatorTask:
 
     @property
     def blocks(self) -> tuple[tuple[Block, ...], ...]:
-        """Per side the blocks with the tuples; only bounds of hosted instances are right."""
+        """Per side, the blocks with the tuples; only the bounds of hosted instances are valid."""
         if self.received is not None:
             return self.received
         return tuple(side.blocks for side in self.arriving)
@@ -67,7 +67,7 @@ class OperatorTask:
 def carry_out(
     operator: Operator, task: OperatorTask, store: RunStore, exchange: Exchange, world: World
 ) -> OperatorReport:
-    """Run one task; `store` opens the runs of its operator, `exchange` has what arrives."""
+    """Run one task. `store`: opens the runs of its operator; `exchange`: has what arrives."""
     columns = ResultColumns(operator.output_schema, operator.finish, operator.is_changelog)
     desk = Desk(*(task.header, columns, store, exchange, world), memory_bytes=task.memory_bytes)
     shelves = (task.stored.runs, *task.shelves.values())
@@ -79,10 +79,10 @@ def carry_out(
 
 @dataclass(frozen=True)
 class Attempt:
-    """The state on which the tasks of a batch run, and what they have found lost until then.
+    """The state on which the tasks of an operator run in a batch, and the losses found so far.
 
-    `lost`: instances whose keys go on at copies; the batch's tuples had been routed by then.
-    `fetched`: instances whose state was read again from the store, and how many rows.
+    `lost`: instances that copies have replaced after the batch's tuples were routed. `fetched`:
+    instance whose state was read again from the store -> how many rows.
     """
 
     state: OperatorState
@@ -92,11 +92,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Order:
-    """One operator in one batch: its state before it, and what is on its way, per side.
+    """One operator in one batch: its state before the batch, and the blocks on their way, per side.
 
-    `lost`: instances whose state could not be read; others take over what came to them.
-    `fetched`: those whose state was read again from the store. `header`: (task, hosted instances,
-    names of their files) -> the part of the instructions that all operators have.
+    `lost`: instances whose state could not be read; others take over the tuples sent to them.
+    `fetched`: instances whose state was read again from the store. `header`: (task, hosted
+    instances, names of their files) -> the part of the instructions that all operators share.
     """
 
     state: OperatorState
@@ -118,7 +118,7 @@ class Order:
     ) -> list[OperatorTask]:
         """The tasks that host `instances` instances; each gets their runs, and the same `facts`.
 
-        `shelves`: the shelves whose runs the tasks need, beside that of the state.
+        `shelves`: further shelves whose runs the tasks need, beside that of the state.
         """
         hosted_by_task = hosts(instances, self.parallelism)
         stored = Stored.by_task(self.state, hosted_by_task, self.lost)
@@ -148,36 +148,36 @@ class Order:
 
 
 class Defaults(Protocol):
-    """What an operator answers unless it says otherwise: nobody watches, no batch is due.
+    """The default answers of an operator: no side is watched, and no batch is due.
 
-    It has no `index` and no `inputs`: a dataclass would take a property for a field's default.
+    `index` and `inputs` are not here: a dataclass would take a property for a field's default.
     """
 
     __slots__ = ()
 
     @property
     def kind(self) -> str:
-        """What people call it: the name of the class."""
+        """The operator's name for people: the name of its class."""
         return type(self).__name__.lower()
 
     @property
     def policy(self) -> LayoutPolicy:
-        """What a change of the layout means for the operator: its state follows the layout."""
+        """The effect of a change of the layout; by default, the state follows the layout."""
         return LayoutPolicy()
 
     @property
     def watched(self) -> tuple[Side, ...]:
-        """The sides of which each tuple also goes to a watcher; see operators.join.watchers."""
+        """The watched sides: their tuples also go to a watcher (`operators.join.watchers`)."""
         return ()
 
     @property
     def lags(self) -> bool:
-        """Whether results may come a batch after the watermark has passed what they are of."""
+        """Whether results may come a batch after the watermark has passed their tuples."""
         return False
 
     @property
     def is_changelog(self) -> bool:
-        """Whether the last column of the results says how many of a row come, or go."""
+        """Whether results are changes: the last column says how many equal rows come or go."""
         return False
 
     @property
@@ -187,13 +187,13 @@ class Defaults(Protocol):
 
     @property
     def finish(self) -> Finish | None:
-        """What becomes of the results before they leave; None: nothing."""
+        """The steps from a result to the row that leaves; None: none."""
         return None
 
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """The state without the runs that no tuple on time can need, and how many rows left.
+        """The state without the runs that no tuple on time can need, and how many rows expired.
 
-        All runs stay, and tasks forget them.
+        By default, all runs stay, and tasks forget them.
         """
         return state, 0
 
@@ -202,27 +202,27 @@ class Defaults(Protocol):
         return False
 
     def limit(self: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """How far event time has come on a side; `newest`: the greatest time seen there.
+        """How far event time has come on a side; `newest`: the greatest time seen there (us).
 
-        As far as the source or the operator before says.
+        By default, the source or the operator that the side reads decides (`limit_of_side`).
         """
         return limit_of_side(self, side, newest, upstream)
 
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """The side whose event time the output `columns` hand on, and its columns; None: none."""
+        """The side whose event time the output `columns` pass on, and its columns; None: none."""
         return None
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
+        """How far the latest of `columns` may lag behind the watermark (us); None: no bound."""
         return None
 
     def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """(rows, bytes) of the state at its fullest, if tuples come as they did; None: unknown."""
+        """(rows, bytes) of the state at its fullest, if `rates` continue; None: unknown."""
         return None
 
 
 class OneInput(Defaults):
-    """What operators with one input inherit from; results hand on no time, unless they say so."""
+    """The defaults of operators with one input; by default, results pass on no event time."""
 
     __slots__ = ()
 
@@ -240,7 +240,7 @@ class Operator(Defaults, Protocol):
     @property
     @abstractmethod
     def inputs(self) -> tuple[Input, ...]:
-        """Where tuples come from: two sides, LEFT alone, or more."""
+        """The input of each side: LEFT alone, two sides, or more."""
 
     @property
     @abstractmethod
@@ -277,7 +277,7 @@ class Operator(Defaults, Protocol):
 
     @abstractmethod
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
-        """Do what the batch asks of the instances that a task hosts; in a worker."""
+        """Do the work of a task at its instances, in a worker."""
 
     @abstractmethod
     def account(self) -> Mapping[str, Any]:
@@ -289,17 +289,17 @@ class Operator(Defaults, Protocol):
     ) -> list[str]:
         """The lines of the operator in `explain`; `inputs`: the names of its inputs.
 
-        `rates`: how tuples have come so far, for sides where that was measured.
+        `rates`: the flow of sides so far, where it was measured.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """All operators of one streaming query; the last one's results are the query's.
+    """All operators of one streaming query; the results of the last operator are the query's.
 
     `tables`: the bounded sources, which are read whole before the first batch. `unsized`: the
-    operators whose number of instances nobody gave, so that a checkpoint may keep its own. `first`:
-    sources that are read before the others, as far as they go when the query starts.
+    operators without a given number of instances, so that a checkpoint keeps its own number.
+    `first`: sources that are read before the others, as far as they go when the query starts.
     """
 
     operators: tuple[Operator, ...]
@@ -329,9 +329,9 @@ def time_column(query: QuerySpec, source: int) -> str | None:
 
 
 def ahead_us(query: QuerySpec, source: int) -> int | None:
-    """How far event times of a source may be ahead of the clock for all who join it.
+    """How far event times of a source may be ahead of the clock for all operators that read it.
 
-    In microseconds; None: as far as they like.
+    In microseconds; None: any distance.
     """
     notes, limits = noted(query.operators), list[int | None]()
     for operator, side in query.readers_of(FromSource(source)):
@@ -346,7 +346,7 @@ def sides_of(operator: Operator) -> tuple[Side, ...]:
 
 
 def hosts(instances: int, tasks: int) -> list[tuple[int, ...]]:
-    """Which instances each task hosts.
+    """The instances that each task hosts.
 
     >>> hosts(5, 2)
     [(0, 2, 4), (1, 3)]

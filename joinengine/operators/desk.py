@@ -1,7 +1,7 @@
-"""The desk: what a task of any operator works with at its instances.
+"""The desk: the services that tasks of all operators use.
 
 The desk reads the tuples that have arrived, keeps runs on shelves, takes results, counts keys and
-time, and makes the report. An operator's task then holds only what differs between operators.
+time, and makes the report. So an operator's task contains only what is particular to the operator.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ MERGE_ROWS = 1 << 18
 class RunFolder:
     """Where run files lie, and how a task writes them.
 
-    `cache_bytes`: of an object store's files that the task's machine may keep. `inline_bytes`: of
-    run files that the task hands over with its report, and does not write. `is_behind`: files lie
+    `cache_bytes`: the size of the file cache on the task's machine. `inline_bytes`: the most bytes
+    of run files that the task inlines in its report instead of writing them. `is_behind`: files lie
     on the executor's disk first, and are uploaded later.
     """
 
@@ -55,7 +55,7 @@ class RunFolder:
     is_behind: bool = False
 
     def storage(self, world: World) -> Storage:
-        """The folder, as a task's world has it."""
+        """The folder as storage of a task's world."""
         return world.storage(
             self.folder,
             fsync=self.fsync,
@@ -66,16 +66,16 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHeader:
-    """The instructions that tasks of all operators have: task `task` of a batch hosts `hosted`.
+    """The instructions that tasks of all operators share: task `task` of a batch hosts `hosted`.
 
-    `generation` is the driver's; the name of every file that the task writes holds it. `files` are
-    those of the runs that the task is told of. `watermark` is event time in microseconds. `counted`
-    are the keys that hosted instances count in any case; None: the task counts no keys.
-    `driver` names the start of the driver that sends the task.
-    `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
-    own. `survives`: the task may report instances as lost, and is then run again. `named`: the
-    report tells hot keys by value. `weighs`: counted keys are told with their pairs and results.
-    `levels`: the service levels whose predicates are asked for the reported keys.
+    `generation`: the driver's; the name of every file that the task writes contains it. `files`:
+    those of the runs in the task's instructions. `watermark`: event time in microseconds.
+    `counted`: the keys that hosted instances count in any case; None: the task counts no keys.
+    `driver`: names the start of the driver that sends the task. `copied`: keys have copies at other
+    instances, so the runs of each instance lie in their own files. `survives`: the task may report
+    instances as lost, and then runs again. `named`: the report has hot keys by value. `weighs`:
+    the report has counted keys with their pairs and results. `levels`: the service levels whose
+    predicates are evaluated for the reported keys.
     """
 
     operator: int
@@ -128,14 +128,14 @@ class Desk:
         self._keepers = dict[str, Keeper]()
         self._allowance = Allowance(header.runs.inline_bytes)
         self._hot = HotKeys(named=header.named)
-        #: by part, and in all
+        #: seconds by part of the work, and in all
         self._seconds: dict[str, float] = defaultdict(float)
         self._charged_s = 0.0
-        #: instance -> when its work was done, by the clock of the task
+        #: instance -> when its work was finished, by the timer of the task
         self.done_s = dict[int, float]()
 
     def lost(self, shelves: Iterable[Mapping[Place, Sequence[Run]]]) -> dict[int, str]:
-        """The instances of which some run cannot be read, and why."""
+        """Instance with a run that cannot be read -> why."""
         damaged = dict[int, str]()
         for (instance, _), spine in chain.from_iterable(runs.items() for runs in shelves):
             for run in spine:
@@ -152,7 +152,7 @@ class Desk:
     def pieces(
         self, reader: BlockReader, instance: int, most_bytes: int
     ) -> Iterator[tuple[Tuples, bool]]:
-        """As `BlockReader.pieces`; its time counts as the exchange's."""
+        """As `BlockReader.pieces`; charges the time to the exchange."""
         pieces = reader.pieces(instance, most_bytes)
         while True:
             with self.timed("exchange"):
@@ -195,7 +195,7 @@ class Desk:
 
     @contextmanager
     def at(self, instance: int) -> Iterator[InstanceReport]:
-        """Work at one instance: measures its results and its time."""
+        """Measures the block as work at one instance: its results and its time."""
         before = self.results.rows
         with self.at_all([instance]) as (report,):
             yield report
@@ -203,7 +203,7 @@ class Desk:
 
     @contextmanager
     def at_all(self, team: Sequence[int]) -> Iterator[list[InstanceReport]]:
-        """Work at several instances together; their time is shared out by tuples and results."""
+        """Measures the block as work at several instances; shares time by tuples and results."""
         start, before = self._world.timer_s(), dict(self._seconds)
         reports = [InstanceReport() for _ in team]
         self.report.instances.update(zip(team, reports, strict=True))
@@ -220,13 +220,13 @@ class Desk:
         self.done_s.update(dict.fromkeys(team, now))
 
     def pause(self, until_s: float, part: str) -> None:
-        """Let time pass until `until_s` by the clock of the task, and charge it to `part`."""
+        """Wait until `until_s` by the timer of the task, and charge the time to `part`."""
         with self.timed(part):
             self._world.sleep(max(0.0, until_s - self._world.timer_s()))
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Charge the time inside to `part`, and not to the part around it."""
+        """Charge the time of the block to `part`, and not to the part around it."""
         start, inside = self._world.timer_s(), self._charged_s
         yield
         spent = self._world.timer_s() - start - (self._charged_s - inside)
@@ -244,10 +244,10 @@ class Desk:
     ) -> None:
         """Report the hottest keys, and those that the planner may move if the task counts keys.
 
-        Per side: `stored` are the sorted words that arrived to be stored, `spines` the runs that
-        are held after the batch. `texts`: the values of keys; None: no hot keys are told. `named`:
-        what service levels say of keys; None: there are none with predicates. `done`: what keys
-        have done; nothing, if they are not weighed.
+        `stored`: per side, the sorted words that arrived to be stored. `spines`: per side, the runs
+        that are held after the batch. `texts`: gives the values of keys; None: report no hot keys.
+        `named`: gives the backups of keys by service levels; None: no level has a predicate.
+        `done`: the work for each key; empty if keys are not weighed.
         """
         arrived = [group_keys(words) for words in stored]
         if texts is not None:
@@ -263,9 +263,9 @@ class Desk:
         texts: Texts | None = None,
         done: Sequence[Done] = (),
     ) -> None:
-        """The same for several instances together.
+        """As `count_keys`, for several instances together.
 
-        Per side: `stored` are the seated keys that arrived to be stored, `sheets` the runs.
+        `stored`: per side, the seated keys that arrived to be stored. `sheets`: per side, the runs.
         """
         if texts is not None:
             self._hot.see_team(stored, texts)
@@ -302,6 +302,6 @@ class Desk:
 
 
 def _amounts(report: InstanceReport, turns: float) -> Amounts:
-    """What an instance has done; the bytes of its results are not known apart."""
+    """The work of an instance, without the bytes of its results, which are not measured apart."""
     received, stored = float(sum(report.received)), float(sum(report.stored))
     return Amounts(turns, received, stored, report.probed, report.candidates, report.results)

@@ -1,13 +1,13 @@
-"""The heaviest keys of a task in one batch, by value: what whoever watches a query looks for.
+"""Finds the heaviest keys of a task in one batch, with their values, for users who watch a query.
 
-Why: planners know keys as hashes, and many layouts count no keys at all. A person wants to know
-which customer or which page it is. So each task tells the few keys that brought it most tuples,
-with the value of some tuple of each.
+Why: planners know keys as hashes, and many layouts count no keys at all. A user wants to know which
+customer or which page a key is. So each task reports the few keys that brought it most tuples, with
+the value from a tuple of each.
 
-Law: what is reported for a key is never more than the task stored; a key that brought more than
-1/MOST_NAMED of a side's tuples to some instance, and is among the MOST_NAMED of the task, is there.
-A key that brought less than 1/LEAST_PART of both sides' tuples to each of them is not.
-No value makes a task fail, whatever it is.
+Law: the number reported for a key is never more than the task stored. A key that brought more than
+1/MOST_NAMED of a side's tuples to some instance, and is among the MOST_NAMED heaviest of the task,
+is reported. A key that brought less than 1/LEAST_PART of both sides' tuples to each instance is
+not. No value of a key makes a task fail.
 Cost: some passes over the distinct keys of an instance, and for the whole task few gathered values:
 some 4 ms of one core for half a million tuples of a hundred thousand keys.
 """
@@ -30,10 +30,11 @@ from joinengine.model.spelling import printable
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import HotKey
 
-#: As many keys a task tells, and as many characters of each.
+#: The most keys that a task reports, and the most characters of each.
 MOST_NAMED = 32
 MOST_TEXT = 64
-#: Lighter keys are no news, and to name them would be the dearest step of a small batch.
+#: Keys with less than 1/LEAST_PART of the tuples are of no interest, and naming them would be the
+#: slowest step of a small batch.
 LEAST_PART = 64
 
 #: (K,) ascending key hashes -> the value of each as text; None: not known.
@@ -45,13 +46,13 @@ class HotKeys:
 
     def __init__(self, *, named: bool) -> None:
         self._named = named
-        #: (K,) ascending, and (2, K) how many tuples of each were stored, per side
+        #: (K,) ascending key hashes, and (2, K) how many tuples of each were stored, per side
         self._hashes = np.empty(0, np.uint64)
         self._rows = np.zeros((2, 0), np.int64)
         self._texts: dict[int, str] = {}
 
     def see(self, stored: Sequence[Needles], texts: Texts) -> None:
-        """Take note of an instance; per side `stored` are the keys that it stored in the batch."""
+        """Take note of an instance; `stored`: per side, the keys that it stored in the batch."""
         heads = list[Words]()
         for keys in stored:
             counts = np.diff(keys.starts)
@@ -81,7 +82,7 @@ class HotKeys:
         self._add(hashes, rows, texts)
 
     def _add(self, hashes: Words, rows: Ints, texts: Texts) -> None:
-        """Add (K,) keys, ascending, with (2, K) tuples; of them the heaviest."""
+        """Add the heaviest of (K,) ascending keys, with (2, K) tuples."""
         if not len(hashes):
             return
         top = _largest(rows.sum(axis=0))
@@ -100,9 +101,9 @@ class HotKeys:
         return [HotKey(hash_, (left, right), self._texts.get(hash_)) for hash_, left, right in keys]
 
     def _name(self, hashes: Words, texts: Texts) -> None:
-        """Take the values of those keys of an instance that are among the heaviest so far.
+        """Note the values of the keys of an instance that are among the heaviest so far.
 
-        Another key gets among them only by a later instance, and has its value there.
+        Any other key can join the heaviest only through a later instance, which has its value.
         """
         top = self._hashes[_largest(self._rows.sum(axis=0))].tolist()
         unnamed = np.array(sorted({*top} & {*hashes.tolist()} - self._texts.keys()), np.uint64)
@@ -112,10 +113,10 @@ class HotKeys:
 
 
 def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
-    """Key values as the tuples of `runs` (per side, newest last) have them.
+    """Gives the values of keys, from the tuples of `runs` (per side, newest last).
 
-    Under a band the hash stands for a cell: its text has the value that one tuple in it has. None:
-    under a predicate of another kind there are no keys.
+    Under a band, a hash stands for a cell, and its text is the value of one tuple in it. None:
+    there are no keys, under any other predicate.
     """
     if not keying.needed(Side.LEFT):
         return None
@@ -134,9 +135,9 @@ def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
 def texts_of_team(
     keying: Keying, stored: Sequence[Needles], spines: Sequence[Sequence[Sequence[OpenRun]]]
 ) -> Texts | None:
-    """Key values as the runs of a team have them; `spines`: per side and seat, newest last.
+    """Gives the values of keys, from the runs of a team; `spines`: per side and seat, newest last.
 
-    `stored`: per side the seated keys that the batch stored, which say where a key is.
+    `stored`: per side, the seated keys that the batch stored, which say where a key is.
     """
     if not keying.needed(Side.LEFT):
         return None
@@ -162,9 +163,9 @@ def texts_of_team(
 def tuples_of(
     keying: Keying, runs: Sequence[Iterable[OpenRun]], hashes: Words
 ) -> Iterator[tuple[Ints, Side, pa.RecordBatch, Ints]]:
-    """Where `runs` (per side, newest last) have a tuple of each of (K,) ascending `hashes`.
+    """Finds one tuple of each of (K,) ascending `hashes` in `runs` (per side, newest last).
 
-    Places among the hashes, each at most once; and a side, columns, and the row of each there.
+    Yields places among the hashes, each at most once, with the side, columns and row of the tuple.
     """
     missing = np.arange(len(hashes))
     for side, spine in enumerate(runs):
@@ -178,9 +179,9 @@ def tuples_of(
 
 
 def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts | None:
-    """Key values as arrived tuples have them: `order` sorts them, `words` (n,) are in order.
+    """Gives the values of keys, from arrived tuples; `order` (n,) sorts these to `words` (n,).
 
-    None: there are no keys, as of an aggregation over all tuples.
+    None: there are no keys, as in an aggregation over all tuples.
     """
     if not keying.needed(Side.LEFT):
         return None
@@ -202,7 +203,7 @@ def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples
 
 
 def texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str | None]:
-    """The key of each of `rows` as text; None: some part of it cannot be spelled."""
+    """The key of each of `rows` as text; None: some part of it has no text."""
     near = keying.distance is not None and keying.distance.column(side)
     columns_spelled = list[list[str | None]]()
     for name in keying.needed(side):
@@ -216,13 +217,13 @@ def texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) ->
 
 
 def _spelled(value: pa.Scalar) -> str | None:
-    """A value as one line of text; None: Python has no such value, as a date in the year 20,000.
+    """A value as one line of text; None: Python lacks it, such as a date in the year 20,000.
 
-    What cannot be printed is escaped, since keys go into logs and terminals.
+    Unprintable characters are escaped, since keys go into logs and terminals.
     """
     try:
         text = "NULL" if not value.is_valid else str(value.as_py())
-    except UnicodeDecodeError:  # Arrow's strings may be any bytes
+    except UnicodeDecodeError:  # Arrow's strings may hold any bytes
         text = value.as_buffer().to_pybytes().decode(errors="backslashreplace")
     except (ArithmeticError, NotImplementedError, ValueError):
         return None
@@ -234,13 +235,13 @@ def _cut(text: str) -> str:
 
 
 def _heavy(stored: Needles) -> Bools:
-    """(n,) which of the seated keys have 1/LEAST_PART of the tuples of their seat."""
+    """(n,) which of the seated keys have at least 1/LEAST_PART of the tuples of their seat."""
     counts, seats = np.diff(stored.starts), seats_of(stored.hashes)
     return np.asarray(counts * LEAST_PART >= np.bincount(seats, counts)[seats])
 
 
 def _largest(counts: Ints) -> Ints:
-    """The places of the MOST_NAMED largest counts, in any order."""
+    """The places of the MOST_NAMED greatest counts, in any order."""
     if len(counts) <= MOST_NAMED:
         return np.arange(len(counts))
     return np.argpartition(counts, -MOST_NAMED)[-MOST_NAMED:]

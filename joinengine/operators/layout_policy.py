@@ -1,4 +1,4 @@
-"""What an operator allows layouts to do with its state, and what planners add to its loads."""
+"""Layout policies: what layouts may do with an operator's state, and what planners add to loads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class LayoutPolicy:
     moves to the homes of the new layout. `may_lag`: whether state may also stay under its old
     version (lazy moves), because tuples probe it there. `copies`: whether a layout may store a
     tuple more than once. `divides`: whether it may store tuples of one key at several instances.
-    `grows`: whether the layout grows if an instance is too full. `further`: seconds that an
-    instance spends on each amount beside those that are measured, while the others work on;
-    planners add them.
+    `grows`: whether the layout grows if an instance is too full. `further`: seconds per unit of
+    each amount that an instance waits in addition to its measured time, while other instances keep
+    working; planners add them.
     """
 
     changes: bool = True

@@ -1,7 +1,7 @@
-"""What the predicates of service levels say of keys, asked where the keys' tuples are.
+"""Evaluates the predicates of service levels, where the tuples of the keys are.
 
-Why: planners know keys as hashes. So each task evaluates the predicates for the keys that it
-reports, over a tuple of each.
+Why: planners know keys only as hashes. So each task evaluates the predicates for the keys that it
+reports, on a tuple of each.
 
 Cost: for each predicate one call of DuckDB a batch, instance and run, and a gathered row a key.
 """
@@ -22,14 +22,14 @@ from joinengine.operators.hot import tuples_of
 from joinengine.predicates.theta import passes
 from joinengine.state.run import OpenRun
 
-#: (K,) ascending key hashes -> the backups that predicates give to each; 0: none names it.
+#: (K,) ascending key hashes -> (K,) the backups that predicates give to each; 0: none holds.
 Named = Callable[[Words], Ints]
 
 
 def named_in(
     levels: Sequence[Level], keying: Keying, runs: Sequence[Iterable[OpenRun]]
 ) -> Named | None:
-    """What `levels` with predicates say of keys that the tuples of `runs` have; None: no level."""
+    """Gives the backups of keys by `levels`, from the tuples of `runs`; None: no predicates."""
     if not levels:
         return None
     held = [list(spine) for spine in runs]
@@ -48,7 +48,7 @@ def named_in(
 
 
 def _holds(predicate: Predicate, keying: Keying, keys: pa.RecordBatch) -> np.ndarray:
-    """(n,) whether a predicate is true of keys; it may name columns as either side does."""
+    """(n,) whether a predicate is true of keys; it may use the column names of any side."""
     places = [
         next(names.index(name) for names in keying.keys if name in names)
         for _, name in predicate.columns

@@ -1,12 +1,13 @@
-"""State of operators that judge tuples in the order of event time: the last tuples of each key.
+"""The state of operators that judge tuples in the order of event time: the last tuples of each key.
 
 A tuple is *due* when the watermark has passed it: then all tuples that precede it have arrived, in
-whatever order. State is the tuples that are not due yet, and of the others as many of each key as
-later tuples need. Runs are sorted by key hash and move like those of a join.
+whatever order. The state holds the tuples that are not due yet, and, of each key, the past tuples
+that later ones need. Runs are sorted by word and move like those of a join.
 
-Law: under a layout that keeps keys whole, every tuple is due in exactly one batch, and all tuples
-of its key that precede it and are still needed are there.
-Cost: per due tuple the tuples of its key, of which some are held at a time, in the order of time.
+Law: under a layout that keeps keys whole, every tuple is due in exactly one batch, together with
+all tuples of its key that precede it and are still needed.
+Cost: the tuples of a key are read again in each batch in which any of them is due, in the order of
+time, a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from joinengine.state.upkeep import Shelf
 
 #: The fact of a task: tuples in [CLOSED, watermark) are due.
 CLOSED = "closed"
-#: How many tuples of keys with due tuples are gathered at a time, if no key has more.
+#: How many tuples of keys with due tuples are gathered at a time, unless one key has more.
 GATHERED_ROWS = 1 << 17
-#: How many tuples of one key, if there are more.
+#: How many tuples of one key are gathered at a time.
 PARTED_ROWS = 1 << 19
 
 
 class InTimeOrder(OneInput):
-    """The common answers of operators that judge tuples in the order of event time."""
+    """The common answers to the driver of operators that judge tuples in time order."""
 
     __slots__ = ()
 
@@ -55,7 +56,7 @@ class InTimeOrder(OneInput):
         """Whether tuples may have become due since the last batch."""
         clock, runs = state.clock, state.shelves.state.values()
         if clock.watermark == math.inf and runs:
-            return True  # the sources have ended: what is kept for rows to come is dropped
+            return True  # the sources have ended: tuples kept for later ones are dropped
         return clock.watermark > clock.closed and any(
             run.max_time is not None and run.max_time >= clock.closed for run in runs
         )
@@ -78,15 +79,15 @@ class Timed(NamedTuple):
 
 
 class Judge(Protocol):
-    """What an operator does with due tuples, and which tuples it needs for later ones."""
+    """An operator's work on due tuples, and its choice of tuples that later ones need."""
 
     @abstractmethod
     def judge(self, tuples: Timed, closed: float) -> None:
-        """Show the results of tuples from `closed` on; those of their keys before them are here."""
+        """Emit the results of tuples from `closed` on; `tuples` has their predecessors, too."""
 
     @abstractmethod
     def needed(self, tuples: Timed, watermark: float) -> NDArray[np.bool_]:
-        """(n,) tuples -> whether each is to be judged, or needed by tuples from `watermark` on."""
+        """(n,) tuples -> (n,) whether each is from `watermark` on, or needed by tuples that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class RecentShelf(Shelf):
     @property
     @override
     def span_us(self) -> int | None:
-        """A tuple is needed while too few have followed it."""
+        """None: a tuple is needed until enough others of its key have followed, at any time."""
         return None
 
     @override
@@ -119,14 +120,14 @@ class RecentShelf(Shelf):
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) for ever: others of their key decide."""
+        """(n,) the greatest time: tuples do not expire by time, but by others of their key."""
         return np.full(len(times), np.iinfo(np.int64).max)
 
     @override
     def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
     ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
-        """Without tuples that those of their key outdo; whether all of them are here or not."""
+        """Drops tuples that are not needed; valid even if `page` lacks some tuples of a key."""
         tuples = Timed(page.columns, page.words, self.times(side, page.columns))
         kept = self.judge.needed(tuples, watermark)
         return None if kept.all() else (page.columns, kept)
@@ -142,7 +143,7 @@ class Recent:
         self._closed = task.facts[CLOSED]
         self._watermark = task.header.watermark
         self._piece_bytes = max(task.memory_bytes // PIECE_PART, 1)
-        #: tuples are judged by so many bytes: with what DuckDB makes of them they are there often
+        #: bytes of tuples that are judged at a time: DuckDB makes several copies of them
         self._most_bytes = max(task.memory_bytes // 16, 1)
         self._reader = desk.reader(task.blocks[Side.LEFT])
         version = task.stored.versions[0]
@@ -150,7 +151,7 @@ class Recent:
         self._spines = spines_of(task, self._keeper, shelf, desk)
 
     def work_at(self, instance: int) -> None:
-        """Store arrived tuples, judge due ones, forget those that no later tuple needs."""
+        """Store arrived tuples, judge due ones, and forget those that no later tuple needs."""
         with self._desk.at(instance) as report:
             with self._desk.timed("open"):
                 spine = self._spines.at(instance, Side.LEFT)
@@ -170,12 +171,12 @@ class Recent:
             with self._desk.timed("merge"):
                 kept = self._forget(spine)
             with self._desk.timed("count"):
-                # The values of keys are those of all that was here, also if all of it leaves.
+                # Look for the values of keys in all tuples, including those just forgotten.
                 texts = texts_in(self._keying, [spine])
                 self._desk.count_keys(instance, [words], [kept], texts)
 
     def _keys_due(self, spine: Sequence[OpenRun]) -> Iterator[Words]:
-        """The key hashes with tuples that are due, some at a time."""
+        """The key hashes with due tuples, some at a time."""
         due = [np.empty(0, np.uint64)]
         for run in spine:
             assert run.run.min_time is not None
@@ -199,7 +200,7 @@ class Recent:
         yield from np.split(hashes, np.flatnonzero(np.diff(numbers)) + 1)
 
     def _judge_keys(self, spine: Sequence[OpenRun], hashes: Words) -> None:
-        """Judge the due tuples of some keys, if they are many some at a time by event time."""
+        """Judge the due tuples of some keys; if they are many, one stretch of time at a time."""
         lower, upper = _words_of(hashes)
         rows = [rows_between(run.words, lower, upper, run.gone) for run in spine]
         times = [
@@ -222,7 +223,7 @@ class Recent:
             start = end
 
     def _ends(self, spine: Sequence[OpenRun], times: Sequence[Ints]) -> list[int]:
-        """The times that part the tuples below the watermark, if they are too many to be held."""
+        """The times that cut the tuples below the watermark into parts that fit; empty: all fit."""
         all_times = np.concatenate(times)
         all_times = all_times[self._is_over(all_times)]
         rows = sum(run.run.rows for run in spine)
@@ -239,7 +240,7 @@ class Recent:
     def _taken(
         self, spine: Sequence[OpenRun], rows_by_run: Sequence[Ints], before: Timed | None
     ) -> Timed:
-        """Rows of runs, after the tuples `before`."""
+        """The tuples `before`, and then rows of runs."""
         chosen = list(zip(spine, rows_by_run, strict=True))
         parts = [run.columns.take(pa.array(rows)) for run, rows in chosen]
         words = [run.words[rows] for run, rows in chosen]
@@ -249,7 +250,7 @@ class Recent:
         return Timed(columns, np.concatenate(words), self._shelf.times(Side.LEFT, columns))
 
     def _forget(self, spine: Sequence[OpenRun]) -> Sequence[OpenRun]:
-        """Merge runs, and leave out tuples that are not needed; when all is over, all of them."""
+        """Merge runs without the tuples that are not needed; at the end of the query, drop all."""
         if self._watermark == np.inf:
             for run in spine:
                 self._keeper.forget(run.run)
@@ -262,10 +263,10 @@ class Recent:
 
 
 def _only(tuples: Timed, kept: NDArray[np.bool_]) -> Timed:
-    """Some of the tuples."""
+    """The tuples for which `kept` is true."""
     return Timed(tuples.columns.filter(pa.array(kept)), tuples.words[kept], tuples.times[kept])
 
 
 def _words_of(hashes: Words) -> tuple[Words, Words]:
-    """(n,) key hashes -> the first word of each, and that after its last one (0: 2^64)."""
+    """(n,) key hashes -> (n,) first words, and (n,) the word after the last (0 means 2^64)."""
     return first_word(hashes), first_word(hashes + np.uint64(1))

@@ -1,8 +1,8 @@
-"""Re-homing: all state of an operator goes to the homes that another layout names.
+"""Re-homing: moves all state of an operator to the homes that another layout names.
 
 Why: a plan for a few keys says which word ranges move. Another layout, another base function or
-another number of instances concerns every tuple: each task reads the words of all runs, and takes
-the tuples that its instances are to hold. A run that no tuple leaves stays as it is.
+another number of instances affects every tuple. So each task reads the words of all runs, and takes
+the tuples that its instances must hold. A run that no tuple leaves stays as it is.
 
 Law: after a re-homing each tuple lies at exactly the homes that the new layout names. A home that
 held the tuple keeps its own copy; the other homes copy it from the first of its old homes.
@@ -29,16 +29,17 @@ from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import Layouts, Rehome
 from joinengine.state.run import OpenRun, Run
 
-#: A run may span an eighth of the window, so that it leaves whole and not long after its tuples.
+#: A run spans at most 1/SPAN_PART of the window, so that it expires as a whole, soon after its
+#: tuples have.
 SPAN_PART = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Rehoming:
-    """From the homes of the live versions to those of `new`, the only layout from now on.
+    """A re-homing from the live versions `old` to `new`, the only layout from now on.
 
-    `absent`: per version the instances that have lost tuples, whose copies are dropped; all tuples
-    are elsewhere.
+    `absent`: per version, the instances that have lost tuples. Their copies are dropped, since all
+    tuples are also elsewhere.
     """
 
     old: Mapping[int, AnyRouter]
@@ -48,7 +49,7 @@ class Rehoming:
 
     @classmethod
     def of(cls, layouts: Layouts) -> Rehoming | None:
-        """The re-homing that the next batch must do; None: none is pending."""
+        """The re-homing that is pending; None: there is none."""
         if not isinstance(layouts.pending, Rehome):
             return None
         older = {version: layout.router for version, layout in layouts.older.items()}
@@ -58,7 +59,7 @@ class Rehoming:
         return cls(old, layouts.newest.router, layouts.version, absent)
 
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
-        """(n,) words of `run` -> the rows that `hosted` instances take, and the taker of each."""
+        """(n,) words of `run` -> rows that `hosted` instances take, and the taker of each."""
         side, holder, old = run.side.routed, run.instance, self.old[run.version]
         present = old.homes(side, words, np.full(len(words), holder, np.uint16))
         if absent := self.absent[run.version]:
@@ -66,7 +67,7 @@ class Rehoming:
         first = np.ones(len(present.rows), bool)
         first[1:] = present.rows[1:] != present.rows[:-1]
         firsts = present.instances[first]
-        # All tasks must name the same new homes, whichever holder's run they read.
+        # All tasks must find the same new homes, whichever holder's run they read.
         homes = self.new.homes(side, words, firsts)
         rows, targets = homes.rows, homes.instances.astype(np.int64)
         n = max(old.instances, self.new.instances)
@@ -84,7 +85,7 @@ class _Piece(NamedTuple):
 
 @dataclass
 class _Gathered:
-    """Tuples that the hosted instances have taken and not yet sealed."""
+    """Tuples that the hosted instances have taken but not yet sealed."""
 
     pieces: dict[int, list[_Piece]] = field(default_factory=lambda: defaultdict(list))
     size: int = 0
@@ -110,7 +111,7 @@ def rehome(
     """The spines of the hosted instances under the new layout."""
     spines = defaultdict[tuple[int, Side], list[OpenRun]](list)
     ordered = sorted(runs, key=lambda run: (run.side, run.min_time or 0, run.ident))
-    # Where keys have copies no two of these may lie in one file.
+    # If keys have copies, no two instances may share a file.
     split = shared_files(ordered) if keeper.apart else set[str]()
     for side in sorted({run.side for run in ordered}):
         gathered = _Gathered()

@@ -1,7 +1,7 @@
 """The state of a task's instances, after the moves of the last plan.
 
-Law: a tuple that moves lies at one instance only: the old home excludes it from its runs, the new
-home seals it in a run of its own.
+Law: a tuple that moves is at only one instance: the old home excludes it from its runs, and the new
+home seals it in a new run.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from joinengine.operators.base import OperatorTask
     from joinengine.operators.desk import Desk
 
-#: Charges the time inside to a part of a task's work.
+#: Charges the time of a block to a part of a task's work.
 Timer = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where the state lies, and how it must move before the batch.
+    """Where the state of a task lies, and how it must move before the batch.
 
-    `runs` holds the spines of the hosted instances and of those that they pull from; if there is a
-    `rehoming`, or a `refill` of a hosted instance, all spines. `moves`: those of the hosted
-    instances. `versions` are the live layout versions, newest first. `lost`: the instances whose
-    state could not be read when the batch was tried before; their tuples have been routed by a
-    layout under which they had homes there.
-    `router`: the newest; None if it is not needed. `routers`: if instances are lost, those of all
-    live versions; None for those without backups, which had nothing there. `missing`: instances
-    that have lost copies and will not have them again after the batch, and the first such word.
+    `runs`: the spines of the hosted instances and of those that they pull from; all spines if there
+    is a `rehoming`, or a `refill` of a hosted instance. `moves`: those of the hosted instances.
+    `versions`: the live layout versions, newest first. `lost`: the instances whose state could not
+    be read in an earlier try of the batch; the tuples of the batch were routed while these still
+    had homes. `router`: that of the newest version; None: it is not needed. `routers`: if instances
+    are lost, those of all live versions; None for a version without backups, which had nothing
+    there. `missing`: instances that still lack copies after the batch, each with the first word
+    that it lacks.
     """
 
     runs: Spread
@@ -67,7 +67,7 @@ class Stored:
         hosted_by_task: Sequence[Sequence[int]],
         lost: tuple[int, ...] = (),
     ) -> list[Stored]:
-        """Per task: the runs of its instances, and those that they pull from."""
+        """For each task, the runs of its instances and of those that they pull from."""
         layouts = state.layouts
         spines, moves = Hosted.of(state.shelves.state.values()), _by_instance(layouts.moves)
         rehoming = Rehoming.of(layouts)
@@ -94,7 +94,7 @@ class Stored:
 
 
 def _by_instance(moves: Moves) -> dict[int, Moves]:
-    """The moves that each instance makes: it pulls, or it drops."""
+    """Instance -> its moves: what it pulls, and what it drops."""
     pulls, drops = defaultdict[int, list[Pull]](list), defaultdict[int, list[Drop]](list)
     for pull in moves.pulls:
         pulls[pull.target].append(pull)
@@ -107,13 +107,13 @@ def _by_instance(moves: Moves) -> dict[int, Moves]:
 
 
 class Hosted(NamedTuple):
-    """Runs by instance and side, found by instance."""
+    """Spines by instance."""
 
     spines: Mapping[int, Spread]
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> Hosted:
-        """Runs in any order; those of a spine keep theirs."""
+        """The spines of `runs`; the runs of a spine keep their order."""
         spines = defaultdict[int, dict[Place, list[Run]]](dict)
         for run in runs:
             spines[run.instance].setdefault((run.instance, run.side), []).append(run)
@@ -137,7 +137,7 @@ class Hosted(NamedTuple):
 
 
 def _with_backups(layouts: Layouts) -> tuple[AnyRouter | None, ...]:
-    """The routers of the live versions, newest first; None: keys have no backups."""
+    """The routers of the live versions, newest first; None in place of one without backups."""
     live = (layouts.newest, *(layouts.older[version] for version in layouts.live_versions[1:]))
     return tuple(
         None if versioned.layout.copied is None else versioned.router for versioned in live
@@ -145,7 +145,7 @@ def _with_backups(layouts: Layouts) -> tuple[AnyRouter | None, ...]:
 
 
 def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], ...]:
-    """The instances that will not have all their copies after the batch, and from which word on."""
+    """(instance, first word that it lacks) of instances that still lack copies after the batch."""
     copied = layouts.newest.layout.copied
     left = dict[int, int]() if copied is None else dict(copied.incomplete)
     if refill is not None:
@@ -165,11 +165,11 @@ class Spines:
         span_us: int | None,
         timed: Timer | None = None,
     ) -> None:
-        """`timed`: charges the time to place tuples that move in to the part "move"."""
+        """`timed`: charges the time of moves to the part "move"."""
         self._timed = timed or nullcontext
         self._stored = stored
         self._keeper = keeper
-        #: what leaves each instance, and what comes to it from which one
+        #: the word ranges that each instance drops, and those that it pulls, by source
         self._drops = defaultdict[Place, list[tuple[int, int]]](list)
         self._pulls = defaultdict[Place, dict[int, list[tuple[int, int]]]](dict)
         for drop in stored.moves.drops:
@@ -184,7 +184,7 @@ class Spines:
             self._rehomed = rehome(stored.rehoming, runs, keeper, hosted, memory_bytes, span_us)
 
     def _pulled(self, hosted: tuple[int, ...]) -> list[Run]:
-        """The runs that slices are pulled from, in files that have nothing else for this task."""
+        """The runs to pull from, as far as their files hold nothing else for this task."""
         if not self._pulls:
             return []
         runs, newest = self._stored.runs, self._stored.versions[0]
@@ -199,12 +199,12 @@ class Spines:
         ]
 
     def at(self, instance: int, side: Side) -> list[OpenRun]:
-        """The spine of one side, without the tuples that moved away and with those that came."""
+        """The spine of one side, without the tuples that moved away, with those that moved in."""
         (spine,) = self.of_team([instance], side)
         return spine
 
     def of_team(self, team: Sequence[int], side: Side) -> list[list[OpenRun]]:
-        """The same for several instances, ascending."""
+        """As `at`, for several instances, ascending."""
         if self._rehomed is not None:
             return [self._rehomed.get((instance, side), []) for instance in team]
         spines = self._own_of(team, side)
@@ -227,7 +227,7 @@ class Spines:
         return list(spines.values())
 
     def _own_of(self, team: Sequence[int], side: Side) -> dict[int, list[OpenRun]]:
-        """What instances had, without the tuples that moved away."""
+        """Instance -> the runs that it had, without the tuples that moved away."""
         if self._drops or self._stored.refill is not None or len(self._stored.versions) > 1:
             return {instance: self._own(instance, side) for instance in team}
         runs = [self._stored.runs.get((instance, side), ()) for instance in team]
@@ -236,18 +236,18 @@ class Spines:
         return {instance: [*islice(opened, len(runs))] for instance, runs in spines}
 
     def _own(self, instance: int, side: Side) -> list[OpenRun]:
-        """The same at one."""
+        """The runs that an instance had, without the tuples that moved away."""
         drops = list(self._drops.get((instance, side.routed), ()))
         refill = self._stored.refill
         if refill is not None and refill.instance == instance:
-            drops.append((refill.lower, refill.upper))  # what has come since the loss comes again
+            drops.append((refill.lower, refill.upper))  # the refill copies these words anew
         newest = self._stored.versions[0]
         runs = self._stored.runs.get((instance, side), ())
         spine = self._keeper.open((run for run in runs if run.version == newest), drops)
         return spine + self._keeper.open(run for run in runs if run.version != newest)
 
     def _refilled(self, refill: Refill, side: Side) -> Iterator[OpenRun]:
-        """The copies that the instance of a refill has lost, made anew from the homes' tuples."""
+        """The copies that the instance of a refill had lost, copied again from the homes."""
         router, newest = self._stored.router, self._stored.versions[0]
         assert router is not None
         for (source, stored_side), runs in sorted(self._stored.runs.items()):

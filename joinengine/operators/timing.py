@@ -1,4 +1,4 @@
-"""How far event time has come on a side of an operator, by its source or the operator before."""
+"""Computes how far event time has come on a side, from its source or the operator that it reads."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from joinengine.state.spine import WINDOW_PART
 if TYPE_CHECKING:
     from joinengine.operators.base import Operator
 
-#: Beyond so many batches the state is not stepped through.
+#: With more batches than this in the state, their number is estimated, not computed step by step.
 MOST_STEPS = 10_000
-#: The least and the greatest time that is a float and an int64.
+#: The least and the greatest time that both a float and an int64 can hold.
 _EDGES = -(2.0**63), math.nextafter(2.0**63, 0)
 
 
 class Flow(NamedTuple):
-    """How tuples have come to a side so far; `newest_us` is the greatest event time seen.
+    """How tuples have arrived at a side so far; `newest_us`: the greatest event time seen.
 
-    `batch_rows`, `batch_us`: copies stored by a batch, and the event time that it covers. `lag_us`:
-    how far the watermark stays behind the newest tuple; None: unknown. `copy_bytes`: of one copy in
-    the state, as a mean. All are those of batches that brought tuples.
+    `batch_rows`, `batch_us`: the mean of copies that a batch stores, and of event time that it
+    covers. `lag_us`: how far the watermark stays behind the newest tuple; None: unknown.
+    `copy_bytes`: the mean size of a copy in the state. Only batches that brought tuples count.
     """
 
     batch_rows: float
@@ -41,17 +41,17 @@ class Flow(NamedTuple):
 
     @property
     def rows_per_s(self) -> float:
-        """Copies stored for each second of event time."""
+        """Copies stored per second of event time."""
         return self.batch_rows / self.batch_us * 1e6
 
 
 def batches_held(window: Window, side: Side, flow: Flow) -> float:
-    """How many batches of a side the state holds at its fullest, if they go on as `flow`.
+    """How many batches of a side the state holds at its fullest, if `flow` continues.
 
-    A batch is dropped with its newest tuple, and by the watermark of the batch before; merging
-    holds runs back for a sixteenth of the window, as a mean, where batches are short enough to be
-    merged at all (joinengine.state.spine). Where the edge of the window falls on that of a batch,
-    it is open whether one more batch is held: half of it counts.
+    A batch is dropped as a whole when its newest tuple expires, by the watermark of the previous
+    batch. Merging delays this on average by a sixteenth of the window, if batches are short enough
+    to be merged (`joinengine.state.spine`). If the edge of the window falls on that of a batch, it
+    is open whether the state holds one more batch: half of it counts.
 
     >>> from joinengine.model.windows import within
     >>> hour = 3_600_000_000
@@ -60,12 +60,12 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
     2.0
     """
     lag = (window.delays_us[side] or 0) if flow.lag_us is None else flow.lag_us
-    # If the interval is open on the other side, this one is kept by its one bound.
+    # If the window has only one bound, that bound decides how long this side is kept.
     span_us = abs(window.last_partners(side, 0)) if window.span_us is None else window.span_us
     if 3 * flow.batch_us <= span_us / WINDOW_PART:
         lag += span_us / WINDOW_PART / 2
     whole = (span_us + lag) / flow.batch_us
-    if whole > MOST_STEPS:  # then a batch more or less is nothing
+    if whole > MOST_STEPS:  # one batch more or less makes no difference
         return whole + 1
     steps = math.ceil(whole) + 2
     edges = flow.newest_us + flow.batch_us * np.arange(-2 * steps, 1)
@@ -79,7 +79,7 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
 
 
 class Limit(NamedTuple):
-    """How far event time has come on a side; `lags`: so many batches late its tuples may come."""
+    """How far event time has come on a side (us); `lags`: how many batches late tuples may come."""
 
     time: float
     lags: int = 0
@@ -87,11 +87,12 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class Upstream:
-    """What the limit of a side is computed from.
+    """The values from which the limit of a side is computed.
 
-    `operators`: all of the query. `states`: after this batch, of the operators that come before.
-    `before`: all states as they were in this batch. `progress`: source -> no earlier event time
-    follows. `slowest`: source -> how far the slowest of its partitions has come that count.
+    `operators`: all of the query. `states`: after this batch, of the operators before this one.
+    `before`: all states at the start of this batch. `progress`: source -> the event time below
+    which no tuple follows. `slowest`: source -> the newest event time (us) of its slowest partition
+    that is not idle.
     """
 
     operators: Sequence[Operator]
@@ -104,9 +105,9 @@ class Upstream:
 def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
     """The limit of a side that reads tuples with event time.
 
-    If the side reads a source, the limit is the greatest time seen less the delay, or the progress
-    that the source promises. If it reads results, the limit follows from the watermark of the
-    operator that makes them.
+    If the side reads a source, the limit is the greatest time seen minus the delay, or the progress
+    that the source promises, if that is later. If the side reads results, the limit is the
+    watermark of the operator that makes them, minus the lag of its output.
     """
     window = operator.window
     assert window is not None
@@ -124,9 +125,9 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
 
 
 def late_text(inputs: Sequence[Input], names: Sequence[str], window: Timed) -> str:
-    """Which rows a join of streams leaves out, by the limits of its sides (`limit_of_side`).
+    """Which rows a join of streams leaves out, in words (see `limit_of_side`).
 
-    `names`: of the inputs; they begin with the kind of a source.
+    `names`: of the inputs; the name of a source begins with its kind.
 
     >>> from joinengine.model.windows import within
     >>> window = within("a", "b", upper="1 hour", delay=("5 minutes", "0 s"), idle_after="9 s")
@@ -151,7 +152,7 @@ unless all are
 
 
 def _newest(side: Side, name: str) -> str:
-    """The row of a source whose time counts.
+    """The row of a source whose time counts, in words.
 
     >>> _newest(Side.LEFT, "folder /clicks"), _newest(Side.LEFT, "kafka clicks")
     ('the newest left row', 'the newest row of the slowest left partition')
@@ -163,12 +164,12 @@ def _newest(side: Side, name: str) -> str:
 
 
 def _is_topic(name: str) -> bool:
-    """Whether an input is a topic of Kafka, of whose partitions the slowest counts."""
+    """Whether an input is a topic of Kafka: then the slowest partition counts."""
     return name.startswith("kafka ")
 
 
 def left_out_text(source: Input, name: str, delay_us: int | None, ahead_us: int | None) -> str:
-    """Which rows of an input are left out, as the end of a line; how late decides its source.
+    """Which rows of an input are left out, as the end of a line of `explain`.
 
     >>> left_out_text(FromSource(0), "folder /clicks", 300_000_000, None)
     '; a row is late only if it is more than 5 min behind the newest'
@@ -188,12 +189,12 @@ def left_out_text(source: Input, name: str, delay_us: int | None, ahead_us: int 
 
 
 class Followed(NamedTuple):
-    """Where the event time of a side comes from.
+    """The origin of the event time of a side.
 
-    `source`: the source, or the operator that does not just hand event time on. `columns`: the
-    names of the time columns there. `lags`: how many operators on the way, `source` included, show
-    results a batch after their cause. `seer`: the operator and the side whose reports tell how far
-    event time has come: those that read the source, unless their own times are in other columns.
+    `source`: a source, or the last operator that does not only pass event time on. `columns`: the
+    names of the time columns there. `lags`: how many operators on the way, the origin included,
+    emit results a batch after their cause. `seer`: the (operator, side) whose reports say how far
+    event time has come: the reader of the source, unless it goes by other time columns.
     """
 
     source: Input
@@ -203,7 +204,7 @@ class Followed(NamedTuple):
 
 
 def followed(operators: Sequence[Operator], operator: Operator, side: Side) -> Followed:
-    """Where the event time of a side comes from; the operator has a window."""
+    """The origin of the event time of a side of an operator that has a window."""
     assert operator.window is not None
     source, lags = operator.inputs[side], 0
     columns: Sequence[str] = operator.window.times[side]
@@ -222,17 +223,17 @@ def followed(operators: Sequence[Operator], operator: Operator, side: Side) -> F
 
 
 class Noted(NamedTuple):
-    """Event times that an operator notes for a later one, as in `Admission`."""
+    """What an operator reports for a later operator; the fields are those of `Admission`."""
 
     times: tuple[str, ...]
     ahead_us: int | None
 
 
 def noted(operators: Sequence[Operator]) -> Mapping[tuple[int, Side], Noted]:
-    """(operator, side) -> what it notes: it reads a source, and only hands event time on.
+    """(operator, side) -> what it notes, for each side that reads a source and passes times on.
 
-    The later operator would see the times of those tuples alone that come through to it: its
-    watermark would stand still while none do.
+    The later operator sees only the tuples that pass. Without the notes, its watermark would stand
+    still while none do.
     """
     notes = dict[tuple[int, Side], Noted]()
     for operator in operators:
@@ -245,5 +246,5 @@ def noted(operators: Sequence[Operator]) -> Mapping[tuple[int, Side], Noted]:
 
 
 def _made(operator: Operator, columns: Sequence[str]) -> Sequence[str]:
-    """What columns of the rows that leave an operator are called as it makes them."""
+    """The names that an operator gives to `columns` of the rows that leave it."""
     return columns if operator.finish is None else operator.finish.origins(columns)

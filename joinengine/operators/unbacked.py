@@ -1,7 +1,7 @@
-"""Counts the keys that have no second copy at present, after instances have lost theirs.
+"""Counts the keys that have no second copy at present, because instances have lost state.
 
-Cost: 5 ns for each key of a run, and more only for those that are counted; all keys of the state
-are looked at in each batch until the copies are made anew.
+Cost: 5 ns for each key of a run, and more only for keys that are counted. All keys of the state are
+looked at in each batch until the copies are restored.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from joinengine.state.run import OpenRun
 def unbacked_keys(
     router: TableRouter, missing: Mapping[int, int], instance: int, runs: Iterable[OpenRun]
 ) -> int:
-    """How many keys of `runs` have their home at an instance, and no complete copy anywhere else.
+    """How many keys of `runs` have their home at `instance` and no complete copy elsewhere.
 
-    `missing`: instances that have lost copies, and the first word of these.
+    `missing`: instance that lacks copies -> the first word that it lacks.
     """
     base, alone_here = router.base, list[Words]()
     assert isinstance(base, Backed)
     limits = np.full(base.instances, ALL_WORDS - 1, np.uint64)
     limits[list(missing)] = np.array(list(missing.values()), np.uint64)
-    # A key has no copy from the first word on that none of its backups has.
+    # A key has no complete copy from the first word that all its backups lack.
     firsts = limits[base.roles[:, 1:]].max(axis=1)
     firsts[base.roles[:, 0] != instance] = ALL_WORDS - 1
     alone = _listed_alone(router, limits, instance)

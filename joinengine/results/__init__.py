@@ -1,1 +1,1 @@
-"""Results of a query, from staged files to what users see: sinks, showings, merging. No Spark."""
+"""Brings results from staged files to what users see: sinks, showings, merging. No Spark."""

@@ -1,12 +1,12 @@
-"""Results of several batches that become visible together, as files of about one size.
+"""Makes the results of several batches visible together, as files of about one size.
 
-Why: small batches make small files, and a reader pays for each. What is visible is never rewritten,
-since who lists a folder meanwhile would see rows missing or twice. So the results of up to `every`
-batches are *held back* in staging; each manifest names those that no batch has shown yet. Then
-tasks merge them, and a *showing* says which files count (joinengine.results.showings).
+Why: small batches make small files, and readers pay for each. Visible files are never rewritten,
+since a reader that lists the folder meanwhile would miss rows or see them twice. So the results of
+up to `every` batches are *held back* in staging; each manifest names those that are not visible
+yet. Then tasks merge them, and a *showing* says which files count (`joinengine.results.showings`).
 
-Law: each result of a committed batch becomes visible once. If a driver is killed before the showing
-is created, the merged files are garbage; if after, the next driver renames them.
+Law: each result of a committed batch becomes visible once. If a driver is killed before it has
+created the showing, the merged files are garbage; if later, the next driver renames them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from joinengine.state.checkpoint import Checkpoint
 
 @dataclass
 class CompactingSink(ParquetSink):
-    """As `ParquetSink`; with `every` above 1 it holds results back, and merges them.
+    """As `ParquetSink`; with `every` above 1, it holds results back and merges them.
 
-    With `every` 1 it shows what an earlier start of the query has held back, and then each batch by
-    itself.
+    With `every` 1, it shows the results that an earlier start of the query has held back, and then
+    each batch by itself.
     """
 
     merge: Merge = merges_nothing
@@ -36,7 +36,7 @@ class CompactingSink(ParquetSink):
 
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """Refuse what a sink holds back that stages in the checkpoint; it can show all else."""
+        """Refuse results that a sink has held back in the checkpoint; it can show all others."""
         files = (file for _, files in still_held(checkpoint, held) for file in files)
         others = (file.name for file in files if not self.staging.exists(file.name))
         if any(checkpoint.results.exists(name) for name in others):
@@ -46,7 +46,7 @@ class CompactingSink(ParquetSink):
     def deliver_held(
         self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
     ) -> Held:
-        """Show stretches that are complete, or all that is there; what is still held back."""
+        """Show complete stretches or, with `whole`, all results; returns those still held back."""
         while held:
             start, through = held[0][0], held[-1][0]
             showing = showings.find(checkpoint, start)

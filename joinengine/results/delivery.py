@@ -1,4 +1,4 @@
-"""What users see of a batch: its results, the tuples that it refused, and what is held back."""
+"""Delivers a batch: makes its results and its refused tuples visible to users."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from joinengine.world.storage import Storage, verify
 
 
 class Delivery:
-    """Makes visible what manifests name, and can do so again.
+    """Makes visible the files that manifests name; repeating it changes nothing.
 
-    `held`: the results that are held back, once something was delivered.
+    `held`: the results that are held back, since the last delivery.
     """
 
     def __init__(self, checkpoint: Checkpoint, sink: Sink, aside: SideOutput | None = None) -> None:
@@ -31,18 +31,19 @@ class Delivery:
 
     @property
     def due_s(self) -> float | None:
-        """When results that are held back are shown although nothing is new; None: never."""
+        """When results that are held back are shown without new ones; None: never."""
         return self.sink.due_s if self.is_holding else None
 
     @property
     def before_next(self) -> Held | None:
-        """What the next manifest says of results that are held back; None: the sink holds none."""
+        """The results held back, for the next manifest; None: the sink never holds any back."""
         return self.held if self.sink.every > 1 else None
 
     def check(self, last: Manifest) -> None:
         """Raise DamagedState, with its name, for a staged file that is not what a task has sealed.
 
-        A driver asks when it starts: power may have been lost since. Objects of a store are whole.
+        A driver checks this when it starts, since power may have been lost. Files in an object
+        store are always complete.
         """
         held = [stored for _, files in showings.staged(last) for stored in files]
         named = dict.fromkeys((*last.results, *last.refused), "result file")
@@ -53,20 +54,20 @@ class Delivery:
                     try:
                         verify(place, stored, what)
                     except DamagedState:
-                        if place.exists(stored.name):  # no older driver has just delivered it
+                        if place.exists(stored.name):  # otherwise, an older driver delivered it
                             raise
 
     def _places(self) -> list[Storage]:
-        """The folders, each once, where results and refused tuples wait."""
+        """The folders in which results and refused tuples wait, each once."""
         aside = None if self.aside is None else self.aside.staging
         places = self._checkpoint.results, self.sink.staging, aside
         by_name = {place.folder: place for place in places if place is not None}
         return [place for folder, place in by_name.items() if not is_url(folder)]
 
     def deliver(self, last: Manifest, generation: int, *, whole: bool = False) -> None:
-        """Make the results and the refused tuples that the newest manifest names visible.
+        """Make visible the results and refused tuples that the newest manifest names.
 
-        If results are held back until there are those of several batches, `whole` shows them now.
+        `whole`: also show results that are held back to become visible with later ones.
         """
         if last.results or self.is_holding:
             self.sink.check_place()

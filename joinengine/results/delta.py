@@ -1,13 +1,13 @@
 """A Delta table as the target of a query's results, through the package `deltalake`.
 
-The token is Delta's own *application transaction*: the log keeps the newest version, here the
-newest batch, of each application, here each query. The log refuses a commit whose handle has not
-seen a newer version of its application; a fresh handle would commit a version again. So `token`
-reads with the handle that `commit` then uses.
+The token is Delta's own *application transaction*: the log keeps the newest version (here batch) of
+each application (here query). The log refuses a commit whose handle has not seen a newer version of
+its application, but a fresh handle could commit a version again. So `token` reads with the handle
+that `commit` then uses.
 
-Law: that of joinengine.results.token_sinks. A commit beside those of other writers is no conflict:
-files are only added. A file whose path is in the log already is not there twice.
-Cost: looking reads two entries of the log, and those of other writers; a commit writes one.
+Law: that of `joinengine.results.token_sinks`. Commits of other writers are no conflict, since files
+are only added. A file whose path is already in the log is not added twice.
+Cost: a look reads two entries of the log, and those of other writers; a commit writes one.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from joinengine.world.local import LocalStorage
 from joinengine.world.storage import Storage
 from joinengine.world.world import World
 
-#: What a table may ask of its writers that adding files gives; other features are refused.
+#: The features of a table that a writer which only adds files fulfils; others are refused.
 _SERVED = {
     *("appendOnly", "timestampNtz", "deletionVectors", "v2Checkpoint", "changeDataFeed"),
     *("vacuumProtocolCheck", "domainMetadata", "clustering", "invariants", "checkConstraints"),
     *("generatedColumns", "identityColumns", "columnMapping", "inCommitTimestamp"),
 }
-#: How a column says that its values are made or checked by the writer.
+#: Properties of a column whose values the writer must make or check.
 _MADE = ("delta.generationExpression", "delta.invariants", "delta.identity")
 
 
 def library() -> Any:
-    """The package `deltalake`. Raises InvalidRequest if it is missing, which says how to get it."""
+    """The package `deltalake`. Raises InvalidRequest, with what to install, if it is missing."""
     try:
         import deltalake  # noqa: PLC0415 # an extra
     except ImportError:
@@ -63,9 +63,9 @@ def library() -> Any:
 
 @dataclass
 class DeltaTarget(TableTarget):
-    """The table at `place`, a folder or a URL; made by the first batch if it is missing.
+    """The table at `place`, a folder or a URL; the first batch creates a missing table.
 
-    `schema`: of the results. `partition_by`: the columns of a table that is made.
+    `schema`: of the results. `partition_by`: the partition columns of a new table.
     """
 
     kind: ClassVar[str] = "delta"
@@ -99,14 +99,14 @@ class DeltaTarget(TableTarget):
 
     @override
     def make(self) -> str:
-        """Raises InvalidRequest if it has become a table that does not take the results."""
+        """As in TableTarget. Raises InvalidRequest if the table does not take the results."""
         if loaded(self.place) is None:
             self.files.make()
             with _asking(self.place):
                 library().DeltaTable.create(
                     self.place,
                     _delta_schema(self.schema),
-                    mode="ignore",  # another driver may be first
+                    mode="ignore",  # another driver may have created it
                     partition_by=list(self.partition_by),
                     storage_options=_options(self.place),
                 )
@@ -118,16 +118,16 @@ class DeltaTarget(TableTarget):
 
     @override
     def open(self, generation: int) -> None:
-        """There is nothing to settle: a commit is one entry of the log."""
+        """As in Target, with nothing to settle: a commit is one entry of the log."""
         self._table = None
 
     @override
     def token(self) -> int:
-        """Read with a handle that knows the newest entry of the log."""
+        """As in Target; reads with a handle that knows the newest entry of the log."""
         self._refresh()
         identity = None if self._table is None else str(self._table.metadata().id)
         check_same(self.name, self._identity, identity)
-        _check_fit(self.place, self._table, _delta_schema(self.schema))  # it may be altered
+        _check_fit(self.place, self._table, _delta_schema(self.schema))  # it may have changed
         with _asking(self.place):
             version = self._table.transaction_version(self.query)
         return NOTHING if version is None else int(version)
@@ -157,7 +157,7 @@ class DeltaTarget(TableTarget):
 
     @contextmanager
     def _committing(self, newest: int) -> Iterator[None]:
-        """What the package says of a commit of batch `newest`, as errors of ours."""
+        """Raise the package's errors in a commit of batch `newest` as the engine's own."""
         try:
             yield
         except library().exceptions.CommitFailedError as error:
@@ -173,10 +173,10 @@ class DeltaTarget(TableTarget):
         self._table = None
 
     def _refresh(self) -> None:
-        """Read what the log has got since, or the whole table if it is another log.
+        """Read the new entries of the log, or the whole table if the log has been replaced.
 
-        A handle does not see that its table was made anew: it would go on behind the end of a log
-        that is shorter now.
+        A handle does not notice that its table was created again: it would continue after the end
+        of the new, shorter log.
         """
         with _asking(self.place):
             if self._table is not None and self._seen is not None and self._entry() == self._seen:
@@ -193,11 +193,11 @@ class DeltaTarget(TableTarget):
 
 
 def loaded(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Any:
-    """The table at a folder or a URL, as it is now; None: there is none. Raises `kind`."""
+    """The table at a folder or a URL, as it is now; None: there is none. Errors are of `kind`."""
     delta = library()
     with _asking(place, kind):
         if not is_url(place) and not LocalStorage(place).exists("_delta_log"):
-            return None  # the library would make the folder
+            return None  # the library would create the folder
         with suppress(delta.exceptions.TableNotFoundError):
             return delta.DeltaTable(place, storage_options=_options(place))
     return None
@@ -206,7 +206,7 @@ def loaded(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Any:
 def check_table(
     place: str, schema: pa.Schema, partition_by: Sequence[str], *, exact: bool
 ) -> tuple[str, ...]:
-    """The columns by which the table at `place` is partitioned, or will be if it is missing.
+    """The partition columns of the table at `place`, or of the new table if it is missing.
 
     Raises InvalidRequest if the results do not fit the table.
     """
@@ -235,14 +235,14 @@ def check_table(
 
 
 def _check_fit(place: str, table: Any, ours: Any) -> None:
-    """Refuse a table that does not take results with the schema `ours`."""
+    """Raise InvalidRequest if a table does not take results with the schema `ours`."""
     _check_features(place, table)
     columns = {field.name: (field.type, not field.nullable) for field in table.schema().fields}
     check_columns("delta", place, {field.name: field.type for field in ours.fields}, columns)
 
 
 def _check_others(place: str) -> None:
-    """Refuse to make a table in a folder of Parquet files."""
+    """Raise InvalidRequest if a new table would lie in a folder with Parquet files."""
     there = () if is_url(place) else LocalStorage(place).names()
     strange = next((name for name in there if name.endswith(".parquet")), None)
     if strange is not None:
@@ -259,7 +259,7 @@ def _delta_schema(schema: pa.Schema) -> Any:
     for field in schema:
         try:
             fields += delta.Schema.from_arrow(pa.schema([field])).fields
-        except Exception:  # the library knows no narrower one
+        except Exception:  # the library has no narrower class
             raise InvalidRequest(
                 f"delta: column {field.name} is {field.type}, which Delta tables do not have; "
                 "cast it"
@@ -268,7 +268,7 @@ def _delta_schema(schema: pa.Schema) -> Any:
 
 
 def _check_features(place: str, table: Any) -> None:
-    """Refuse a table that asks more of its writers than adding files."""
+    """Raise InvalidRequest if a table demands more of its writers than adding files."""
     config, protocol = table.metadata().configuration, table.protocol()
     asked = [feature for feature in protocol.writer_features or () if feature not in _SERVED]
     asked += [name for name in config if name.startswith("delta.constraints.")]
@@ -290,13 +290,13 @@ def _made(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def _options(place: str) -> dict[str, str]:
-    """What the library does not take from the environment by itself."""
+    """The options that the library does not read from the environment by itself."""
     return {"allow_http": "true"} if is_url(place) and is_plain() else {}
 
 
 @contextmanager
 def _asking(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Iterator[None]:
-    """An error of the library inside becomes one of the engine, in a sentence."""
+    """Raise an error of the library in the block as one of the engine, in one sentence."""
     try:
         yield
     except JoinEngineError:

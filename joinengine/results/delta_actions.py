@@ -1,8 +1,8 @@
-"""What the log of a Delta table says of a file: its partition, its size and its statistics.
+"""Makes the entries for files in the log of a Delta table: partition, size and statistics.
 
-Why statistics: a reader that filters skips the files whose values lie elsewhere.
-Law: the values of a file lie within its statistics. Where a bound is not certain there is none:
-Parquet leaves NaN out of its bounds, and Delta orders it above all numbers.
+Why statistics: a reader with a filter skips files whose values are out of range.
+Law: the values of a file lie within its statistics. An uncertain bound is left out: for example,
+Parquet leaves NaN out of its bounds, but Delta orders NaN above all numbers.
 Cost: the footer of each file is read.
 """
 
@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from joinengine.results.folders import NOTHING
 from joinengine.world.storage import Storage, StoredFile
 
-#: Characters of a text in statistics; a longer one is cut below, and is no bound above.
+#: The most characters of a text in statistics. A longer text is cut as a lower bound, and left out
+#: as an upper bound.
 _TEXT = 64
 #: Bytes at the end of a file that are read first; most footers are shorter.
 _TAIL = 1 << 16
@@ -37,7 +38,7 @@ def footer(storage: Storage, name: str, size_bytes: int) -> pq.FileMetaData:
 
 
 def partition_values(staged: str, schema: pa.Schema) -> dict[str, str | None]:
-    """Column -> value as Delta writes it, from the Hive folders in the name of a staged file.
+    """Column -> value in Delta's text form, from the Hive folders in the name of a staged file.
 
     >>> partition_values("g1-x/k=a%2Fb/1.parquet", pa.schema([("k", pa.string())]))
     {'k': 'a/b'}
@@ -58,7 +59,7 @@ def _value(text: str, kind: pa.DataType) -> str:
 
 
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """What a reader may rely on: rows, and of each plain column its bounds and its NULLs."""
+    """The statistics of a file: its rows, and the bounds and NULL counts of each plain column."""
     least, most = dict[str, Any](), dict[str, Any]()
     nulls = dict[str, int]()
     for number in range(metadata.num_columns):
@@ -72,13 +73,13 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
             continue
         nulls[name] = sum(chunk.null_count for chunk in chunks)
         bounded = [chunk for chunk in chunks if chunk.has_min_max]
-        # A chunk without bounds holds NULLs alone, or values that Parquet does not order.
+        # A chunk without bounds holds only NULL, or values that Parquet does not order.
         if not bounded or any(chunk.num_values and not chunk.has_min_max for chunk in chunks):
             continue
         try:
             low = _bound(min(chunk.min for chunk in bounded), is_upper=False)
             high = _bound(max(chunk.max for chunk in bounded), is_upper=True)
-        except (OverflowError, ValueError):  # a date or an instant that Python does not have
+        except (OverflowError, ValueError):  # a date or an instant beyond Python's range
             continue
         least |= {} if low is None else {name: low}
         most |= {} if high is None else {name: high}
@@ -91,7 +92,7 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _bound(value: Any, *, is_upper: bool) -> Any:
-    """A bound as JSON has it; None: there is none.
+    """A bound as a JSON value; None: there is none.
 
     >>> _bound("x" * 100, is_upper=True), _bound(7, is_upper=True), _bound(1.5, is_upper=True)
     (None, 7, None)
@@ -113,7 +114,7 @@ def _bound(value: Any, *, is_upper: bool) -> Any:
 def add_action(
     name: str, stored: StoredFile, facts: Mapping[str, Any], schema: pa.Schema, now_s: float
 ) -> Any:
-    """The entry of the log that adds a file; `facts`: its statistics."""
+    """The log entry that adds a file; `facts`: its statistics."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 # an extra
 
     return AddAction(

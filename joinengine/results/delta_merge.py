@@ -1,14 +1,15 @@
-"""A Delta table by key: each batch of changes becomes inserts, updates and deletes of one commit.
+"""Applies changes to a Delta table by key: each batch becomes one commit of its net changes.
 
-The driver reads the staged changes, adds them up by key (joinengine.results.netting), and lets the
-package `deltalake` merge them: it writes the files anew in which rows change, and the commit also
-sets the token. The commit is refused if anybody has committed since the handle was read, so the
-table is still what the net was checked against; then the token is read again.
+The driver reads the staged changes, adds them up by key (`joinengine.results.netting`), and lets
+the package `deltalake` merge them. The package rewrites the files in which rows change, and the
+commit also sets the token. The log refuses the commit if any writer has committed since the handle
+was read. So the net was checked against the present table; after a refusal, the token is read
+again.
 
-Law: that of joinengine.results.token_sinks. A batch whose net is empty makes no commit: its net is
-empty again if it is delivered twice.
-Cost: the changes of a commit in the memory of the driver; and each file of the table that holds a
-key that changes is read and written anew.
+Law: that of `joinengine.results.token_sinks`. A batch whose net is empty makes no commit: if it is
+delivered twice, its net is empty again.
+Cost: the changes of a commit in the memory of the driver. Each file of the table that holds a
+changed key is read and rewritten.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from joinengine.results.table_sinks import changes_of, key_conflict
 class DeltaMergeTarget(DeltaTarget):
     """A Delta table to which one query applies changes.
 
-    `schema`: of the table's rows, without the changes. `keys`: the columns that no two rows of the
-    table share. `shown`: whether errors tell their values.
+    `schema`: of the table's rows, without the column of changes. `keys`: the key columns: no two
+    rows of the table have equal keys. `shown`: whether errors show values of keys.
     """
 
     keys: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class DeltaMergeTarget(DeltaTarget):
             self._merge(net, newest)
 
     def _as_kept(self, changes: pa.Table) -> pa.Table:
-        """Changes as the table will hold them: empty text is NULL where it names a partition."""
+        """Changes as the table will hold them: empty text in a partition column becomes NULL."""
         for name in self._table.metadata().partition_columns:
             number, column = changes.schema.get_field_index(name), changes[name]
             if pa.types.is_string(column.type):
@@ -69,10 +70,10 @@ class DeltaMergeTarget(DeltaTarget):
         return changes
 
     def _rows(self, near: Bounds) -> pa.Table:
-        """The rows of the table within bounds, of the files that may hold any.
+        """The rows of the table within bounds, from the files that may hold any.
 
-        A file that the package has merged has text of another type of Arrow's than the table, by
-        which Arrow cannot filter as it reads.
+        In a file that the package has merged, text has another Arrow type than in the table, so
+        Arrow cannot filter while it reads.
         """
         dataset, within = self._table.to_pyarrow_dataset(), None
         for name, (low, high) in near.items():
@@ -89,7 +90,7 @@ class DeltaMergeTarget(DeltaTarget):
         delta, names = library(), self.schema.names
         places = [f"c{i}" for i in range(len(names))]
         updates = dict(zip(map(_quoted, names), (f"net.{place}" for place in places), strict=True))
-        # Only for plain equality does the package pass over files by their bounds.
+        # The package skips files by their bounds only for plain equality.
         equals = {key: "is not distinct from" if net[key].null_count else "=" for key in self.keys}
         same = " and ".join(
             f"(kept.{_quoted(key)} {equal} net.{places[names.index(key)]})"
@@ -114,12 +115,11 @@ class DeltaMergeTarget(DeltaTarget):
 def check_merge(
     place: str, schema: pa.Schema, keys: Sequence[str], partitions: Sequence[str] = ()
 ) -> None:
-    """Refuse to apply changes by `keys` to the table at `place`, if there is one.
+    """Raise InvalidRequest if changes cannot be applied by `keys` to the table at `place`.
 
-    `partitions`: the columns of a new table's partitions. Raises InvalidRequest for a key that has
-    no order or equality, for partitions by decimals, which the package writes so that nobody can
-    read the table any more if one is negative, and for tables that only grow or whose rows the
-    package cannot read.
+    `partitions`: the partition columns of a new table. Refused are keys without order or equality;
+    partitions by decimals, since the package writes negative ones so that the table cannot be read
+    any more; and tables that only grow or whose rows the package cannot read.
     """
     check_keys(schema, keys)
     table = loaded(place, InvalidRequest)
@@ -146,5 +146,5 @@ def check_merge(
 
 
 def _quoted(name: str) -> str:
-    """A column in the expressions of the package."""
+    """A column name, quoted for the expressions of the package."""
     return '"' + name.replace('"', '""') + '"'

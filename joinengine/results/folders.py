@@ -1,10 +1,9 @@
-"""Hive folders: results with equal values of some columns lie in one folder, named by the values.
+"""Divides results among Hive folders: rows with equal values of some columns share a folder.
 
-Law: the folders and their names are those that Spark's `partitionBy` would make, so that every
-reader of Hive folders finds the columns again. NULL and empty text have the folder
-`__HIVE_DEFAULT_PARTITION__`. Source: Spark's `ExternalCatalogUtils`. Departures: years beyond
-9999 are written without Spark's plus sign, and the character NUL as %00, since no file system takes
-it.
+Law: the folders and their names are those of Spark's `partitionBy`, so that every reader of Hive
+folders recovers the columns. NULL and empty text have the folder `__HIVE_DEFAULT_PARTITION__`.
+Source: Spark's `ExternalCatalogUtils`. Departures: years beyond 9999 have no plus sign, and the
+character NUL is written as %00, since no file system accepts it.
 Cost: one dictionary for each column, and one text for each distinct value.
 """
 
@@ -25,18 +24,18 @@ from joinengine.model.errors import InvalidRequest
 
 #: The folder of NULL and of empty text.
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
-#: The unit of a folder that is named by the value itself.
+#: The unit of a folder whose name has the value itself.
 IDENTITY = "identity"
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-#: Between these Java writes doubles without an exponent.
+#: Between these bounds, Java writes doubles without an exponent.
 _PLAIN = 1e-3, 1e7
 
 
 def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) -> tuple[str, ...]:
-    """The columns of `schema` that are asked for; their case does not matter unless `exact`.
+    """The columns of `schema` with these names; case does not matter unless `exact`.
 
-    Raises InvalidRequest for columns that are not there or come twice, for types that name no
-    folder, and if no column is left for the files.
+    Raises InvalidRequest for missing or repeated columns, for types that cannot name a folder, and
+    if no column is left for the files.
     """
     fields = [require_column(schema, name, "partitionBy", exact=exact) for name in names]
     columns = tuple(str(field.name) for field in fields)
@@ -60,11 +59,11 @@ def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) ->
 def partitioned(
     batch: pa.RecordBatch, names: Sequence[str], zone: str, units: Sequence[str] = ()
 ) -> list[tuple[str, pa.RecordBatch]]:
-    """(folder, its rows without the columns of `names`); each folder once, rows in their order.
+    """(folder, its rows without the columns `names`); each folder once, rows in their order.
 
-    `zone`: the time zone in which instants become text. `units`: of each column the unit whose
-    value names the folder (`whole_units`); the columns then stay in the rows, and NULL and empty
-    text are apart. A unit with a size is in the folder's name too (`label`).
+    `zone`: the time zone in which instants become text. `units`: for each column, the unit whose
+    value names the folder (`whole_units`); then the columns stay in the rows, and NULL and empty
+    text have different folders. A unit with a size is also in the folder's name (`label`).
     """
     codes: NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
     values = [batch.column(name) for name in names]
@@ -95,7 +94,7 @@ def partitioned(
 
 
 def label(name: str, unit: str) -> str:
-    """What a folder's name says before its value.
+    """The part of a folder's name before its value.
 
     >>> label("id", "day"), label("id", "bucket[8]")
     ('id', 'id bucket 8')
@@ -105,11 +104,11 @@ def label(name: str, unit: str) -> str:
 
 
 def whole_units(column: pa.Array, unit: str) -> pa.Array:
-    """The value of each row that names its partition, by a transform of Iceberg's (`unit`).
+    """(n,) values -> (n,) values that name partitions, by a transform of Iceberg's (`unit`).
 
-    Instants or dates are cut to whole years, months, days or hours; `bucket[n]` is a number below
-    n; `truncate[w]` is the multiple of w at or below a number, or the first w characters of a text;
-    `identity` changes nothing.
+    Instants or dates are cut to whole years, months, days or hours. `bucket[n]` is a number below
+    n. `truncate[w]` is the greatest multiple of w not above a number, or the first w characters of
+    a text. `identity` changes nothing.
     """
     if unit == IDENTITY:
         return column
@@ -127,16 +126,16 @@ def whole_units(column: pa.Array, unit: str) -> pa.Array:
 
 
 def _texts(column: pa.Array, zone: str, empty: str) -> tuple[NDArray[np.int64], list[str]]:
-    """(n,) column -> (n,) numbers of values, and the name of each value in a folder's name.
+    """(n,) column -> (n,) numbers of distinct values, and the text of each in a folder's name.
 
-    `empty`: the name of empty text.
+    `empty`: the text for empty text.
     """
     coded = column.dictionary_encode(null_encoding="mask")
     nothing = len(coded.dictionary)
     numbers = pc.fill_null(coded.indices.cast(pa.int64()), nothing).to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(column.type):
         texts = _moments(coded.dictionary, zone)
-    elif pa.types.is_date(column.type):  # Python has no years beyond 9999
+    elif pa.types.is_date(column.type):  # not through Python, which has no years beyond 9999
         texts = coded.dictionary.cast(pa.date32()).cast(pa.string()).to_pylist()
     else:
         text_of = _text_of(column.type)
@@ -146,7 +145,7 @@ def _texts(column: pa.Array, zone: str, empty: str) -> tuple[NDArray[np.int64], 
 
 
 def _moments(values: pa.Array, zone: str) -> list[str]:
-    """Timestamps as Spark casts them to text: instants in the zone, no zeros at the end."""
+    """Timestamps as Spark casts them to text: instants in `zone`, without trailing zeros."""
     if values.type.tz is not None:
         values = pc.local_timestamp(values.cast(pa.timestamp("us", zone)))
     texts = values.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
@@ -158,14 +157,14 @@ def _escaped(text: str) -> str:
 
 
 def _text_of(kind: pa.DataType) -> Callable[[Any], str] | None:
-    """How Spark casts values of a type to text; None: it cannot be the name of a folder."""
+    """A function from values of a type to Spark's text of them; None: it cannot name a folder."""
     if pa.types.is_floating(kind):
         exact = np.float32 if kind.bit_width == 32 else np.float64
         return lambda value: java_text(exact(value))
     return next((text_of for is_kind, text_of in _TEXTS if is_kind(kind)), None)
 
 
-#: What a type is -> how its values become text. Dates and timestamps do so all at once, above.
+#: (test of a type, function from its values to text). Dates and timestamps are cast as columns.
 _TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] = (
     (pa.types.is_boolean, lambda value: str(value).lower()),
     (pa.types.is_decimal, lambda value: f"{value:f}"),

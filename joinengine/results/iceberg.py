@@ -1,13 +1,13 @@
 """An Iceberg table as the target of a query's results, through the package `pyiceberg`.
 
-The token is a property of the table, set in the commit that adds the files: snapshots, whose
-summaries could carry it, are expired by those who care for the table, and a query may be quiet for
-longer. The summary of each snapshot says the same for people.
+The token is a property of the table, set in the commit that adds the files. It is not in the
+summaries of snapshots, because maintenance may expire all snapshots of a query that is quiet for
+long; each summary repeats it only for people.
 
-Law: that of joinengine.results.token_sinks. A commit names the snapshot after which it comes, so
-one that has slept is refused; the retries of the package would commit it after all, so they are off
-in our handle, and after each conflict the token is read again.
-Cost: a commit writes a manifest, a list of all manifests, and the table's metadata anew.
+Law: that of `joinengine.results.token_sinks`. A commit names the snapshot that it follows, so a
+commit of a driver that has slept is refused. The package would retry and commit it after all, so
+retries are off in our handle, and after each conflict the token is read again.
+Cost: a commit writes a manifest, and rewrites the list of all manifests and the table's metadata.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from joinengine.world.buckets import SCHEMES, is_url
 from joinengine.world.storage import Storage, StoredFile
 from joinengine.world.world import World
 
-#: How long a catalogue that does not answer is asked again, in seconds.
+#: Seconds for which a catalogue that does not answer is asked again.
 PATIENCE_S = 60.0
-#: How often a commit is tried beside those of other writers, and the rest after each, in seconds.
+#: How often a commit is tried beside those of other writers, and seconds of pause after each try.
 _TRIALS, _REST_S = 20, 0.05
 #: Units of time by which a table may be partitioned.
 _UNITS = ("year", "month", "day", "hour")
-#: Transforms with a parameter, and the types that they are served of.
+#: Transform with a parameter -> the column types for which it is supported.
 _SIZED = {
     "bucket": ("int", "long", "date", "timestamp", "timestamptz", "string"),
     "truncate": ("int", "long", "string"),
 }
-#: Types whose values tell partitions apart and stand in the statistics of Parquet as they are.
+#: Types that may partition a table, and whose values are unchanged in Parquet's statistics.
 _PLAIN = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "decimal")
-#: Where a data file of the package's notes its partition.
+#: The place of the partition in a data file object of the package.
 _PARTITION = 3
 _MAPPING = "schema.name-mapping.default"
-#: What stands before each field of a struct, and differs from table to table.
+#: The field number before each field of a struct, which differs from table to table.
 _NUMBER = re.compile(r"(?<=[< ])-?\d+: ")
 _Answer = TypeVar("_Answer")
 
@@ -105,14 +105,14 @@ class IcebergTarget(TableTarget):
 
     @override
     def make(self) -> str:
-        """The catalogue's owner makes tables; this one is there."""
+        """The identity of the table. It must exist: only the catalogue's owner creates tables."""
         self._identity = self._identity or self.identity()
         assert self._identity is not None
         return self._identity
 
     @override
     def open(self, generation: int) -> None:
-        """There is nothing to settle, as a commit is one change of the catalogue; connect anew."""
+        """Connect again; there is nothing to settle, as a commit is one change of the catalogue."""
         self._generation = generation
         self._found = None
         self.catalog.forget()
@@ -121,7 +121,7 @@ class IcebergTarget(TableTarget):
     def token(self) -> int:
         self._found = self._asked(self._load)
         check_same(self.name, self._identity, str(self._found.metadata.table_uuid))
-        _check_fit(self.name, self._found, self.schema)  # it may be altered
+        _check_fit(self.name, self._found, self.schema)  # it may have changed
         return int(self._found.metadata.properties.get(self._key, NO_BATCH))
 
     @override
@@ -154,7 +154,7 @@ class IcebergTarget(TableTarget):
         return self.catalog.table(self.table)
 
     def _asked(self, question: Callable[[], _Answer]) -> _Answer:
-        """An answer of the catalogue, which may be away for a while."""
+        """The catalogue's answer; asks again for PATIENCE_S while it is away."""
         until_s, rest_s = self.world.now_s() + PATIENCE_S, 0.1
         while True:
             try:
@@ -176,7 +176,7 @@ class IcebergTarget(TableTarget):
             rest_s = min(2 * rest_s, 2.0)
 
     def _add(self, files: list[tuple[str, StoredFile]], newest: int) -> None:
-        """Commit files and token, if nobody has changed the table since the handle was made."""
+        """Commit files and token, unless the table has changed since the handle was made."""
         table, (transaction, update) = self._found, self._begun(newest)
         merged = table.metadata.properties.get("commit.manifest-merge.enabled", "false") == "true"
         metadata = transaction.table_metadata
@@ -186,12 +186,12 @@ class IcebergTarget(TableTarget):
         transaction.commit_transaction()
 
     def _begun(self, newest: int) -> tuple[Any, Any]:
-        """A transaction that sets the token, and what makes its snapshot."""
+        """A transaction that sets the token, and the builder of its snapshot."""
         table = self._found
-        table.metadata.properties["commit.retry.num-retries"] = "0"  # in this handle alone
+        table.metadata.properties["commit.retry.num-retries"] = "0"  # only in this handle
         transaction = _transaction(table)
         properties = {self._key: str(newest)}
-        if transaction.table_metadata.name_mapping() is None:  # files have names and no field ids
+        if transaction.table_metadata.name_mapping() is None:  # files have no field ids, only names
             properties[_MAPPING] = table.schema().name_mapping.model_dump_json()
         transaction.set_properties(properties)
         summary = {"joinengine.query": self.query, "joinengine.batch": str(newest)}
@@ -199,7 +199,10 @@ class IcebergTarget(TableTarget):
 
     @contextmanager
     def _committing(self, newest: int) -> Iterator[None]:
-        """What the package says of a commit of batch `newest`, unless that another has preceded."""
+        """Raise the package's errors in a commit of batch `newest` as the engine's own.
+
+        Conflicts with other commits pass unchanged.
+        """
         try:
             yield
         except (JoinEngineError, errors().CommitFailedException):
@@ -208,13 +211,13 @@ class IcebergTarget(TableTarget):
             raise outcome_unknown(self, newest, self.catalog.reason(error)) from error
 
     def _data_file(self, table: Any, metadata: Any, name: str, stored: StoredFile) -> Any:
-        """What the table notes of a file: its partition, its size and its statistics."""
+        """The table's entry for a file: its partition, its size and its statistics."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 # an extra
 
         place = f"{data_location(table)}/{name}"
         try:
             file = parquet_file_to_data_file(table.io, measuring(metadata), place)
-        except (OverflowError, ValueError):  # perhaps a date that Python does not have
+        except (OverflowError, ValueError):  # perhaps a date beyond Python's range
             file = parquet_file_to_data_file(table.io, measuring(metadata, times=False), place)
         folders = stored.name.split("/")[1:-1]
         is_null = [folder.partition("=")[2] == NOTHING for folder in folders]
@@ -229,9 +232,9 @@ class IcebergTarget(TableTarget):
 
 
 def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[PartitionColumn]:
-    """The columns by which a table is partitioned.
+    """The partition columns of a table.
 
-    Raises InvalidRequest if the catalogue does not answer, and if results do not fit the table.
+    Raises InvalidRequest if the catalogue does not answer, or if the results do not fit the table.
     """
     table = catalog.checked(name)
     version = table.metadata.format_version
@@ -250,7 +253,7 @@ def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[Partitio
 
 
 def _check_fit(name: str, table: Any, schema: pa.Schema) -> None:
-    """Refuse a table whose columns do not take the results."""
+    """Raise InvalidRequest if the columns of a table do not take the results."""
     theirs = {
         field.name: (_NUMBER.sub("", str(field.field_type)), field.required)
         for field in table.schema().fields
@@ -275,14 +278,14 @@ def _partition_column(name: str, table: Any, part: Any) -> PartitionColumn:
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:
-    """Column -> its type in Iceberg's words. Raises InvalidRequest for types that it lacks."""
+    """Column -> its Iceberg type, as text. Raises InvalidRequest for types that Iceberg lacks."""
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # noqa: PLC0415 # an extra
 
     types = dict[str, str]()
     for field in schema:
         try:
             (field_of,) = _pyarrow_to_schema_without_ids(pa.schema([field])).fields
-        except Exception:  # the library knows no narrower one
+        except Exception:  # the library has no narrower class
             raise InvalidRequest(
                 f"iceberg: column {field.name} is {field.type}, which Iceberg tables do not have; "
                 "cast it"
@@ -292,25 +295,25 @@ def _types(schema: pa.Schema) -> dict[str, str]:
 
 
 def data_location(table: Any) -> str:
-    """The folder of a table's data files, as the table writes it."""
+    """The folder of a table's data files, in the table's own form."""
     path = table.metadata.properties.get("write.data.path")
     return str(path or f"{table.location()}/data").rstrip("/")
 
 
 def _folder(location: str) -> str:
-    """A location as the engine's storage takes it."""
+    """A location in the form that the engine's storage takes."""
     return location.removeprefix("file://").removeprefix("file:")
 
 
 def _transaction(table: Any) -> Any:
-    """A transaction that applies its changes to the metadata once, and not at every look.
+    """A transaction that applies its changes to the metadata once, not at every access.
 
-    The library copies all metadata, with every snapshot, some 16 times in a commit.
+    Otherwise, the library copies all metadata, with every snapshot, some 16 times in a commit.
     """
     from pyiceberg.table import Transaction  # noqa: PLC0415 # an extra
 
     class Remembering(Transaction):  # type: ignore[misc]
-        """A transaction that keeps its metadata until it has another change."""
+        """A transaction that keeps its metadata until its next change."""
 
         _kept: tuple[Any, Any] = (None, None)
 
@@ -325,14 +328,14 @@ def _transaction(table: Any) -> Any:
 
 
 def _is_bucket(part: Any) -> bool:
-    """Whether a partition is a bucket, whose number does not follow from the bounds of a file."""
+    """Whether a partition is a bucket: its number does not follow from the bounds of a file."""
     return str(part.transform).startswith("bucket")
 
 
 def _partition(spec: Any, measured: Any, folders: Sequence[str]) -> list[Any] | None:
-    """The values of a partition: those that were `measured`, and buckets by names of folders.
+    """The values of a partition: those `measured` from bounds, and buckets from names of folders.
 
-    None: the folders are of another partitioning.
+    None: the folders belong to another partitioning.
     """
     if len(folders) != len(spec.fields):
         return None
@@ -349,13 +352,12 @@ def _partition(spec: Any, measured: Any, folders: Sequence[str]) -> list[Any] | 
 
 
 def measuring(metadata: Any, *, times: bool = True) -> Any:
-    """A table's metadata by which files are measured.
+    """A table's metadata, changed so that the library measures files with it.
 
-    Buckets are left out, of which bounds say nothing. `times`: whether dates and instants get
-    bounds.
-    The bounds of partition columns are measured in full, since the value of a partition is read
-    from them. All columns may be NULL: the library goes by what a file says of its columns, and we
-    by the NULLs that it has (`IcebergTarget._data_file`).
+    Buckets are left out, since bounds say nothing about them. `times`: whether dates and instants
+    get bounds. The bounds of partition columns are measured in full, since the values of partitions
+    are read from them. All columns may be NULL: the library only looks at a file's schema, and
+    `IcebergTarget._data_file` checks for NULL values.
     """
     names = [
         metadata.schema().find_column_name(field.source_id) for field in metadata.spec().fields

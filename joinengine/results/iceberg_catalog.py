@@ -1,4 +1,4 @@
-"""The catalogue that knows Iceberg tables, and its errors as sentences without its secrets."""
+"""The catalogue of Iceberg tables: finds tables, and words errors without secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPEN = ("type", "warehouse")
 
 
 def library() -> Any:
-    """The package `pyiceberg`. Raises InvalidRequest if it is missing, which says how to get it."""
+    """The package `pyiceberg`. Raises InvalidRequest, with what to install, if it is missing."""
     try:
         import pyiceberg.catalog  # noqa: PLC0415 # an extra
     except ImportError:
@@ -27,7 +27,7 @@ def library() -> Any:
 
 
 def errors() -> Any:
-    """The errors of the package."""
+    """The package's module of errors."""
     from pyiceberg import exceptions  # noqa: PLC0415 # an extra
 
     return exceptions
@@ -35,7 +35,7 @@ def errors() -> Any:
 
 @dataclass
 class Catalog:
-    """A catalogue by its name, which PyIceberg's configuration may know, and properties over it."""
+    """A catalogue by its name, which PyIceberg's configuration may have, and further properties."""
 
     name: str = "default"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -56,11 +56,11 @@ class Catalog:
         return self._loaded.load_table(name)
 
     def forget(self) -> None:
-        """Connect anew for the next table."""
+        """Connect again for the next table."""
         self._loaded = None
 
     def checked(self, name: str) -> Any:
-        """The same, before a query starts. Raises InvalidRequest for all that goes wrong."""
+        """As `table`, before a query starts. Raises InvalidRequest for any error."""
         if "." not in name.strip("."):
             raise InvalidRequest(
                 f"iceberg: expected a table with its namespace, such as 'shop.sales', found "
@@ -86,7 +86,7 @@ class Catalog:
             ) from error
 
     def reason(self, error: BaseException) -> str:
-        """The first line of an error, without the secrets among the properties."""
+        """The first line of an error, without secrets from the properties."""
         text = without_secrets(reason_of(error)).replace("using --uri, the", "it in the")
         for name, value in self.properties.items():
             if name not in _OPEN and len(value) > 3:

@@ -1,14 +1,15 @@
-"""An Iceberg table by key: each batch of changes becomes one snapshot, committed with the token.
+"""Applies changes to an Iceberg table by key: each batch becomes one snapshot of its net changes.
 
-The driver reads the staged changes and adds them up by key (joinengine.results.netting). Data files
-that hold a row that goes are replaced by files with their other rows, and the rows that come are
-added. The catalogue refuses the commit if anybody has committed since the handle was read, so the
-table is still what the net was checked against; then the token is read again.
+The driver reads the staged changes and adds them up by key (`joinengine.results.netting`). Data
+files with a row that goes are replaced by files with their other rows, and the rows that come are
+added. The commit also sets the token. The catalogue refuses the commit if any writer has committed
+since the handle was read. So the net was checked against the present table; after a refusal, the
+token is read again.
 
-Law: that of joinengine.results.token_sinks. A batch whose net is empty makes no commit: its net is
-empty again if it is delivered twice.
+Law: that of `joinengine.results.token_sinks`. A batch whose net is empty makes no commit: if it is
+delivered twice, its net is empty again.
 Cost: the changes of a commit, and one data file of the table at a time, in the memory of the
-driver; each data file that holds a key that changes is read twice, and written anew.
+driver. Each data file that holds a changed key is read twice, and rewritten.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from joinengine.world.storage import StoredFile
 class IcebergMergeTarget(IcebergTarget):
     """An Iceberg table to which one query applies changes.
 
-    `schema`: of the rows that the changes bring. `keys`: the columns that no two rows of the table
-    share. `shown`: whether errors tell their values. `cutting`: how its data files are cut.
+    `schema`: of the changed rows. `keys`: the key columns: no two rows of the table have equal
+    keys. `shown`: whether errors show values of keys. `cutting`: how data files are cut.
     """
 
     keys: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ class IcebergMergeTarget(IcebergTarget):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._near: Bounds = {}  # of the keys that change, as they were last read
+        self._near: Bounds = {}  # of the changed keys, at the last read
 
     @override
     def commit(self, batches: Held) -> None:
@@ -75,7 +76,7 @@ class IcebergMergeTarget(IcebergTarget):
         return self._found.scan(_within(near), names).to_arrow().select(names)
 
     def _merge(self, net: pa.Table, newest: int) -> None:
-        """Replace the files that hold rows that go, and add the rows that come."""
+        """Replace the files with rows that go, and add the rows that come."""
         replaced, files = self._written(net)
         there = shown(self, ((newest, files),))
         transaction, update = self._begun(newest)
@@ -96,9 +97,9 @@ class IcebergMergeTarget(IcebergTarget):
             ) from None
 
     def _written(self, net: pa.Table) -> tuple[list[Any], tuple[StoredFile, ...]]:
-        """The data files that hold rows that go, and staged files with all rows in their place.
+        """The data files with rows that go, and new staged files that replace them.
 
-        In columns of the table that the results lack, an updated row keeps what it had.
+        In columns of the table that the results lack, an updated row keeps its values.
         """
         from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415 # an extra
 
@@ -128,7 +129,7 @@ class IcebergMergeTarget(IcebergTarget):
         return replaced, tuple(files.close())
 
     def _content(self, task: Any) -> pa.Table:
-        """All rows of a data file, but those that position deletes have removed."""
+        """The rows of a data file, except those that position deletes have removed."""
         from pyiceberg.expressions import AlwaysTrue  # noqa: PLC0415 # an extra
         from pyiceberg.io.pyarrow import ArrowScan  # noqa: PLC0415 # an extra
 
@@ -151,7 +152,7 @@ def _within(near: Bounds) -> Any:
     for name, bounds in near.items():
         try:
             values = [bound.as_py() for bound in bounds]
-        except (OverflowError, ValueError):  # dates that Python does not have
+        except (OverflowError, ValueError):  # dates beyond Python's range
             continue
         low, high = (
             value if isinstance(value, int | str) else value.isoformat() for value in values

@@ -1,9 +1,10 @@
-"""Rows as JSON objects, written by DuckDB.
+"""Writes rows as JSON objects, by DuckDB.
 
-Instants are texts of ISO 8601, bytes are base64, numbers that are none are the texts "NaN",
-"Infinity" and "-Infinity", NULL is null: also inside structs, lists and maps. Law: what
-joinengine.sources.json_values reads of these objects, by the schema of the rows, are the rows. It
-refuses maps, and "NaN" and its like inside lists or in a field whose name others have too.
+Instants are ISO 8601 texts, bytes are base64, special floating-point numbers are the texts "NaN",
+"Infinity" and "-Infinity", and NULL is null, also inside structs, lists and maps.
+
+Law: `joinengine.sources.json_values` reads the same rows from these objects, by the schema of the
+rows. But it refuses maps, and "NaN" and the like inside lists or in fields with a shared name.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def objects_of(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Instants in microseconds without a zone, which DuckDB writes fast; finer ones as texts."""
+    """Instants as microseconds without a zone, which DuckDB writes fast, or as texts if finer."""
     if not pa.types.is_timestamp(column.type):
         return column
     if column.type.unit != "ns":
@@ -49,7 +50,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _of_plain(kind: pa.DataType, sql: str, variables: count[int]) -> str:
-    """The expression of a column that _plain has made."""
+    """The expression of DuckDB's that writes a column made by `_plain`."""
     if not pa.types.is_timestamp(kind):
         return _expression(kind, sql, variables)
     if kind.unit == "ns":
@@ -58,16 +59,16 @@ def _of_plain(kind: pa.DataType, sql: str, variables: count[int]) -> str:
 
 
 def _expression(kind: pa.DataType, sql: str, variables: count[int]) -> str:
-    """An expression of DuckDB's over `sql`, of a value of this type, to write it.
+    """An expression of DuckDB's that writes a value of this type, given by the expression `sql`.
 
-    `variables` number those of lambdas, which may be inside each other.
+    `variables`: numbers the variables of lambdas, which may be nested.
     """
     if not holds(kind, _is_written_otherwise):
         return sql
     if _is_written_otherwise(kind):
         return _plain_expression(kind, sql)
     if pa.types.is_struct(kind):
-        # By place: two names may differ in case alone, which is one name for DuckDB.
+        # By place: names that differ only in case are one name for DuckDB.
         fields = ", ".join(
             f"{_text(part.name)}, {_expression(part.type, f'struct_values({sql})[{n}]', variables)}"
             for n, part in enumerate(kind, 1)
@@ -92,13 +93,13 @@ def _plain_expression(kind: pa.DataType, sql: str) -> str:
             f"WHEN isnan({sql}) THEN '\"NaN\"'::JSON WHEN {sql} > 0 THEN '\"Infinity\"'::JSON "
             "ELSE '\"-Infinity\"'::JSON END"
         )
-    if kind.tz:  # in microseconds: DuckDB has no finer ones with a zone
+    if kind.tz:  # in microseconds: DuckDB has no finer instants with a zone
         return f"strftime({sql} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
     return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%{'n' if kind.unit == 'ns' else 'f'}')"
 
 
 def _is_written_otherwise(kind: pa.DataType) -> bool:
-    """Whether DuckDB does not write values of a type as they shall be."""
+    """Whether DuckDB by itself writes values of a type in another form than needed."""
     return is_bytes(kind) or bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
 
 
@@ -108,8 +109,8 @@ def _text(name: str) -> str:
 
 @cache
 def _database() -> Any:
-    """A database in memory, of this process."""
+    """The process's database in memory."""
     import duckdb  # noqa: PLC0415 # its start costs tasks that send nothing 50 ms
 
-    atexit.register(_database.cache_clear)  # else it says at the end what it has leaked
+    atexit.register(_database.cache_clear)  # or it reports leaks at the end of the process
     return duckdb.connect(":memory:", config={"threads": 1})

@@ -1,11 +1,13 @@
-"""Rows of results as messages of Kafka: keys, values and the rest, a chunk of rows at a time.
+"""Turns rows of results into messages of Kafka: keys, values and the rest, a chunk at a time.
 
-Two shapes: a whole row as one JSON object or one record of Avro, or columns named as Spark names
-those of a message. Columns are turned into bytes by Arrow, DuckDB and NumPy; Python holds one
-object a message, since Kafka's client takes one at a time.
+There are two shapes: a whole row as one JSON object or one Avro record, or columns with Spark's
+names for the parts of a message. Arrow, DuckDB and NumPy turn columns into bytes. Python holds one
+object for each message, since Kafka's client takes one at a time.
 
-JSON: joinengine.results.json_objects. Cost: about 0.7 us a row of four columns.
-Avro: joinengine.kernels.avro_encoding says the types. A registry's number stands before a record.
+JSON: `joinengine.results.json_objects`.
+Avro: `joinengine.kernels.avro_encoding` has the types. With a registry, the number of the schema
+precedes a record.
+Cost: about 0.7 us a row of four columns, as JSON.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _holds(kind: pa.DataType) -> bool:
-    """Whether a column holds headers, as Spark reads them."""
+    """Whether a type is that of headers, as Spark reads them."""
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False
     fields = [kind.value_type.field(n) for n in range(kind.value_type.num_fields)]
     return [f.name for f in fields] == ["key", "value"] and all(_is_text(f.type) for f in fields)
 
 
-#: The columns of a message, as Spark names them, and what each may hold.
+#: The types of the columns of a message, with Spark's names for these.
 _TEXT = "text or bytes"
 _COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "key": (_TEXT, _is_text),
@@ -58,7 +60,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
 
 
 class Value(StrEnum):
-    """What the value of a message is."""
+    """The kind of a message's value."""
 
     JSON = "json"
     AVRO = "avro"
@@ -69,9 +71,9 @@ class Value(StrEnum):
 class Shape:
     """How a row becomes a message.
 
-    `topic`: of all messages; None: the column of this name says it. `key`: the column that is the
-    key, for values that are whole rows; None: messages have no key. `headers`: whether a column of
-    this name is sent. `schema_id`: what a registry calls the schema of Avro; None: none knows it.
+    `topic`: of all messages; None: the column `topic` names it. `key`: the key column, for values
+    that are whole rows; None: messages have no key. `headers`: whether the column `headers` is
+    sent. `schema_id`: the number of the Avro schema in a registry; None: no registry has it.
     """
 
     value: Value
@@ -82,7 +84,7 @@ class Shape:
 
 
 class Messages(NamedTuple):
-    """Messages as columns, all of one length; None: no message has that."""
+    """Messages as columns, all of one length; None: no message has this part."""
 
     values: list[Any]
     keys: list[Any] | None = None
@@ -92,7 +94,7 @@ class Messages(NamedTuple):
 
 
 def chosen_value(schema: pa.Schema) -> Value:
-    """What a value is if nobody says: columns of a message if there are no others, else rows."""
+    """The default kind: columns of a message if there are no other columns, else whole rows."""
     names = set(schema.names)
     return Value.COLUMNS if "value" in names and names <= _COLUMNS.keys() else Value.JSON
 
@@ -133,7 +135,7 @@ def check_schema(schema: pa.Schema, shape: Shape) -> None:
 
 
 def avro_schema(schema: pa.Schema) -> str:
-    """The schema of Avro of whole rows, as JSON. Raises InvalidRequest for types that it lacks."""
+    """The Avro schema of whole rows, as JSON. Raises InvalidRequest for types that Avro lacks."""
     try:
         return json.dumps(record_type(schema, "result"))
     except TypeError as error:
@@ -165,7 +167,7 @@ def messages(rows: pa.RecordBatch, shape: Shape) -> Messages:
 
 
 def _headers(rows: Sequence[Any]) -> list[Any]:
-    """As the client takes them: pairs. Raises InvalidRequest for one without a key."""
+    """Headers as pairs, for the client. Raises InvalidRequest for a header without a key."""
     if any(pair is None or pair["key"] is None for row in rows for pair in row or ()):
         raise InvalidRequest(
             "headers: a header in column 'headers' is NULL or has no key; leave it out of the list"
@@ -174,7 +176,7 @@ def _headers(rows: Sequence[Any]) -> list[Any]:
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    """Texts and bytes as bytes, all else as the bytes of its text."""
+    """Texts and bytes as bytes; values of any other type as the bytes of their texts."""
     if is_bytes(column.type):
         return column
     return column.cast(pa.string()).cast(pa.binary())

@@ -1,11 +1,11 @@
 """Kafka as a target: a fixed number of transactional writers for each query, in tasks.
 
-The checkpoint keeps how many there are, the cluster and the topic: with other ids, or in another
-cluster, the tokens of before would not be found, and the last batch would be delivered again.
+The checkpoint keeps the number of writers, the cluster and the topic: with other ids, or in another
+cluster, the earlier tokens would not be found, and the last batch would be delivered again.
 
 With one writer a batch is one transaction, which readers see whole. With n a batch is n
-transactions, and a reader may see some of them before the others; each result is still there once,
-and all of a batch before any of the next.
+transactions, and a reader may see some of them before the others. Each result is still there once,
+and all results of a batch precede those of the next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from joinengine.world.kafka_clients import Cluster, library
 NOTE = "kafka.json"
 #: Settings of the topic of tokens: the newest record of each id stays for ever.
 _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
-#: Runs tasks, somewhere; returns their reports in the order of the tasks.
+#: Runs tasks; returns their reports in the order of the tasks.
 CarryOut = Callable[[Sequence[DeliverTask]], Sequence[DeliverReport]]
 
 
@@ -59,7 +59,7 @@ class Writers:
 
 @dataclass(eq=False, repr=False)
 class KafkaTarget(Target):
-    """The topics of a query. Under `exactly_once` False the checkpoint notes what was sent."""
+    """The topics of a query. If not `exactly_once`, the checkpoint notes the last batch sent."""
 
     checkpoint: Checkpoint
     query: str
@@ -84,12 +84,12 @@ class KafkaTarget(Target):
 
     @override
     def may_hold(self) -> bool:
-        """It may if the checkpoint notes who has written with transactions."""
+        """As in Target: True if the checkpoint notes writers with transactions."""
         return self.writers.exactly_once and noted(self.checkpoint) is not None
 
     @override
     def open(self, generation: int) -> None:
-        """Begin transactions anew under all ids, then read their tokens."""
+        """Begin new transactions under all ids, which shuts others out; then read their tokens."""
         if self.writers.exactly_once:
             self._take()
         self._opening = generation, self._opening[1] + 1
@@ -103,14 +103,14 @@ class KafkaTarget(Target):
 
     @override
     def furthest(self) -> int:
-        """Of several writers some may have delivered a batch whose others were killed."""
+        """As in Target: some writers may have delivered a batch before others were killed."""
         return self._furthest
 
     @override
     def commit(self, batches: Held) -> None:
         results, last = self.checkpoint.results, batches[-1]
         exactly = self.writers.exactly_once
-        # Also under `exactly_once` the batch before may have been delivered at least once.
+        # Even under `exactly_once`, an earlier start may have delivered the batch at least once.
         if is_handed_over(results, *last):
             return
         if self._is_first:
@@ -124,7 +124,7 @@ class KafkaTarget(Target):
 
     @override
     def close(self) -> None:
-        """Writers stay where the tasks are, and end with them."""
+        """Do nothing: writers stay in the tasks' processes, and end with them."""
 
     def _run(self, batches: Held, *, opens: bool) -> Sequence[DeliverReport]:
         """Let every writer deliver its share. Raises ShutOut or OutcomeUnknown if one says so."""
@@ -162,7 +162,7 @@ class KafkaTarget(Target):
         return reports
 
     def _take(self) -> None:
-        """Make the topic of tokens and note the writers, unless that was done."""
+        """Create the topic of tokens and note the writers, unless that is done."""
         if noted(self.checkpoint) is not None:
             return
         self._make_tokens()
@@ -174,9 +174,9 @@ class KafkaTarget(Target):
         self.checkpoint.storage.put(NOTE, json.dumps(about).encode())
 
     def _make_tokens(self) -> None:
-        """Make the topic of tokens, unless it is there.
+        """Create the topic of tokens, unless it exists.
 
-        Kafka refuses whoever may not make topics, also where the topic is there.
+        Kafka refuses a user without permission to create topics even if the topic exists.
         """
         kafka = library()
         admin = kafka.admin.AdminClient(self.cluster.config())
@@ -190,9 +190,9 @@ class KafkaTarget(Target):
                 raise self._untaken(error) from None
 
     def _copies(self, admin: Any) -> int:
-        """How many brokers hold the results; -1: as many as the brokers say, if rows have topics.
+        """How many replicas the results have; -1: the brokers' default, if rows name their topics.
 
-        Unless as many hold the tokens, nothing is delivered while a single broker is away.
+        With fewer replicas of the tokens, delivery would stop when a single broker is away.
         """
         topic = self.shape.topic
         if topic is None:
@@ -217,7 +217,7 @@ class KafkaTarget(Target):
 
 
 def dealt(batches: Held, number: int, count: int) -> Held:
-    """Of each batch the files that writer `number` of `count` delivers: their names say which."""
+    """For each batch, the files that writer `number` of `count` delivers, chosen by their names."""
     return tuple(
         (batch, tuple(f for f in files if zlib.crc32(f.name.encode()) % count == number))
         for batch, files in batches
@@ -225,7 +225,7 @@ def dealt(batches: Held, number: int, count: int) -> Held:
 
 
 def noted(checkpoint: Checkpoint) -> dict[str, object] | None:
-    """What the checkpoint notes of its writers; None: nothing was delivered with transactions."""
+    """The checkpoint's note of its writers; None: nothing was delivered with transactions."""
     names = "which names the topic of the results"
     return read_note(checkpoint, NOTE, names, "cluster", "topic", "producers")
 
@@ -233,7 +233,7 @@ def noted(checkpoint: Checkpoint) -> dict[str, object] | None:
 def check_note(
     checkpoint: Checkpoint, query: str, cluster: Cluster, topic: str | None, count: int | None
 ) -> int:
-    """How many writers the query has; `count`: how many are asked for, None: nothing is said.
+    """How many writers the query has; `count`: how many the user asks for; None: not given.
 
     Raises CheckpointMismatch if the checkpoint delivers elsewhere or with another number of
     writers, DamagedState if its tokens are gone.
@@ -270,7 +270,7 @@ def check_note(
 
 
 def id_of_cluster(cluster: Cluster) -> str:
-    """The id of a cluster, which it keeps for life. Raises as `told` says if nobody answers."""
+    """The permanent id of a cluster. Raises as `Cluster.told` if no broker answers."""
     kafka = library()
     try:
         listing = kafka.admin.AdminClient(cluster.config()).list_topics(timeout=PATIENCE_S)

@@ -1,13 +1,13 @@
-"""Transactional producers of Kafka, as tasks keep them: one for each id, with the token it wrote.
+"""Transactional producers of Kafka, kept by tasks: one for each id, with its last token.
 
-A writer is made in three steps. `init_transactions` shuts out all who have used the id before, and
-ends what they have begun. Then the newest token of the id is read. From then on nobody else can
-have written one, so it is known without being read again. A task that finds no writer in its
-process makes one: whatever a late task of an older driver does, it reads the token after it has
-shut others out, and delivers nothing twice.
+A writer begins with `init_transactions`, which shuts out all earlier users of its id and ends their
+transactions. Then it reads the newest token of the id. From then on, no other writer can write one,
+so the token need not be read again. A task that finds no writer in its process makes one. Even a
+late task of an older driver reads the token only after it has shut others out, so it delivers
+nothing twice.
 
-Each writer has a partition of its own in the topic of tokens, so nobody else's open transaction
-keeps its token from being read.
+Each writer has its own partition in the topic of tokens, so that no open transaction of another
+writer delays the reading of its token.
 
 Law: a batch whose number is not above the token of a writer is not sent by it.
 Cost: a transaction takes 10 to 30 ms; a message about 2 us, one call of the client each.
@@ -31,40 +31,40 @@ from joinengine.world.kafka_clients import Cluster, is_of_group, library
 from joinengine.world.storage import StoredFile
 from joinengine.world.world import World
 
-#: Rows that are encoded at a time.
+#: How many rows are encoded at a time.
 CHUNK_ROWS = 16_384
-#: Bytes of messages that wait to be sent, in KB, and their number, at most.
+#: The most KB of messages that wait to be sent, and the most messages.
 _WAITING_KB, _WAITING = 65_536, 200_000
 #: Seconds for a step that needs the broker's answer: as long as a transaction may take by default.
 PATIENCE_S = 60.0
-#: Offsets at the end of a partition of tokens in which one is looked for first.
+#: How many last offsets of a partition of tokens are searched first.
 _TAIL = 64
-#: Writers that a process keeps.
+#: The most writers that a process keeps.
 _KEPT = 16
-#: Names of errors by which a broker says that another one uses the id.
+#: Names of errors by which a broker reports that another writer uses the id.
 _SHUT_OUT = {
     *("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"),
-    "_FATAL",  # a client that was shut out before says no more
+    "_FATAL",  # the only error of a client that was already shut out
 }
-#: What becomes of messages that are not sent any more, since the transaction has failed.
+#: The errors of messages that are dropped because the transaction has failed.
 _DROPPED = {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
-#: A coordinator that has just taken over is still ending the transaction before: for longer than
-#: a client waits if brokers go one after the other.
+#: The error of a coordinator that is still ending the previous transaction after a takeover. This
+#: may take longer than a client waits, if brokers fail one after the other.
 _SETTLING = {"CONCURRENT_TRANSACTIONS"}
-#: A client may hold on to a coordinator that has died while others answer, or have been shut out
-#: without having said so yet: another client asks.
+#: Errors of a client that may hold on to a dead coordinator, or may have been shut out without
+#: having reported it: a new client finds out.
 _STUCK = {"_MSG_TIMED_OUT", "_TIMED_OUT", "_STATE"}
 DONE, UNKNOWN, SHUT_OUT = "done", "unknown", "shut out"
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverTask:
-    """What one writer delivers: of each batch its share of the staged files in `folder`.
+    """The work of one writer: for each batch, its share of the staged files in `folder`.
 
-    `writer`: its transactional id. `partition`: its own in the topic `tokens`; empty: there are no
-    transactions, and no tokens. `opening`: (generation of the driver, how often it has opened the
-    topics), and a writer of another opening is shut out. `opens`: a writer is made anew.
+    `writer`: its transactional id. `partition`: its own in the topic `tokens`; if `tokens` is
+    empty, there are no transactions. `opening`: (generation of the driver, how often it has opened
+    the topics); a writer of another opening is shut out. `opens`: a new writer is made.
     """
 
     cluster: Cluster
@@ -80,7 +80,7 @@ class DeliverTask:
 
 @dataclass(slots=True)
 class DeliverReport:
-    """The newest token of a writer, how the delivery went, and what the client said."""
+    """The newest token of a writer, the outcome of the delivery, and the client's message."""
 
     token: int
     outcome: str = DONE
@@ -88,7 +88,7 @@ class DeliverReport:
 
 
 class _Gone(Exception):
-    """The writer can do no more: `outcome` says what became of its transaction."""
+    """The writer cannot continue; `outcome`: that of its transaction."""
 
     def __init__(self, outcome: str, said: object) -> None:
         super().__init__(str(said))
@@ -96,10 +96,10 @@ class _Gone(Exception):
 
 
 def deliver(task: DeliverTask, world: World) -> DeliverReport:
-    """Carry one task out.
+    """Carry out one task.
 
-    Raises InvalidRequest for what no repetition mends, StoreUnreachable for a broker that is away,
-    DamagedState for a staged file that is not what was sealed.
+    Raises InvalidRequest for an error that a retry cannot fix, StoreUnreachable for a broker that
+    is away, and DamagedState for a staged file that is not what was sealed.
     """
     token = -1
     try:
@@ -124,10 +124,10 @@ def _which(task: DeliverTask) -> tuple[str, int]:
 
 
 def _writer_of(task: DeliverTask, world: World) -> _Writer:
-    """The writer of a task, made anew unless this process has it from the same opening.
+    """The writer of a task: that of this process if it is of the same opening, else a new one.
 
-    A task may run in another process than the one before. The writer that is made there shuts out
-    the one here, which no task of this opening must find again; the next opening makes another.
+    A task may run in another process than before. The writer made there shuts out the one here,
+    which no task of this opening may find again. The next opening makes a new one.
     """
     writer = _writers.pop(_which(task), None)
     if writer is None or task.opens or writer.opening != task.opening:
@@ -167,7 +167,7 @@ class _Writer:
             raise self._error(error) from None
 
     def send(self, task: DeliverTask) -> None:
-        """Send the batches above the token; then the token is the last one."""
+        """Send the batches above the token; then the last batch is the token."""
         left = [(batch, files) for batch, files in task.batches if batch > self.token]
         if not left:
             return
@@ -199,7 +199,7 @@ class _Writer:
                 raise self._kafka.KafkaException(self._failed)
 
     def _produce(self, chunk: Messages, topic: str | None) -> None:
-        """One call a message: the client's call for many takes longer, and has no headers."""
+        """Produce messages, one per call: the client's batch call is slower and has no headers."""
         nothing = [None] * len(chunk.values)
         columns = [column or nothing for column in chunk]
         if topic is not None:
@@ -222,7 +222,7 @@ class _Writer:
                 self._wait_and_produce(to, value, key, more)
 
     def _wait_and_produce(self, topic: str, value: Any, key: Any, more: dict[str, Any]) -> None:
-        """Too much waits to be sent: let some of it go first."""
+        """Produce a message after others have been sent, because too many are waiting."""
         until = self._world.timer_s() + PATIENCE_S
         while True:
             self._producer.poll(0.1)
@@ -237,7 +237,7 @@ class _Writer:
                 )
 
     def _note(self, error: Any, message: Any) -> None:
-        """Note the first failure; messages that wait behind one are dropped, which says nothing."""
+        """Note the first failure; errors of messages that are then dropped mean nothing."""
         if error is not None and self._failed is None and error.name() not in _DROPPED:
             self._failed = error
 
@@ -248,7 +248,7 @@ class _Writer:
             raise self._kafka.KafkaException(self._failed or timeout)
 
     def _commit(self) -> None:
-        """Commit. A timeout may be asked again, and says nothing about the outcome."""
+        """Commit. After a timeout, the outcome is unknown, and the call may be repeated."""
         until = self._world.timer_s() + PATIENCE_S
         while True:
             try:
@@ -263,13 +263,13 @@ class _Writer:
                 raise _Gone(UNKNOWN, self._cluster.told(error)) from None
 
     def _abort(self) -> None:
-        """End the transaction, if the client still can; else the next writer with this id does."""
+        """Abort the transaction if the client still can; else the next writer of the id does."""
         with suppress(Exception):
             self._producer.purge()
             self._producer.abort_transaction(PATIENCE_S)
 
     def _error(self, error: Exception) -> Exception:
-        """What became of a transaction that an error of the client has ended; it is aborted."""
+        """Abort a transaction after a client's error; the error that tells its outcome."""
         self._producer_poll()
         reason = error.args[0] if error.args else error
         name = getattr(reason, "name", str)()
@@ -296,7 +296,7 @@ class _Writer:
         return self._cluster.told(cause)
 
     def _producer_poll(self) -> None:
-        """Let the client say why messages have failed."""
+        """Let the client report why messages have failed."""
         with suppress(Exception):
             self._producer.poll(0)
 
@@ -304,14 +304,14 @@ class _Writer:
 def read_token(cluster: Cluster, topic: str, partition: int) -> int:
     """The newest committed token in a partition of the topic of tokens; -1: there is none.
 
-    Whoever reads has shut out all who write there; else it is only what was true once.
+    The caller must have shut out all other writers; otherwise, the token may be outdated.
     """
     kafka = library()
     config = cluster.config(
         isolation_level="read_committed",
         enable_auto_commit=False,
         enable_partition_eof=True,
-        fetch_wait_max_ms=10,  # its end is what is waited for
+        fetch_wait_max_ms=10,  # the read ends at the end of the partition
     )
     consumer = kafka.Consumer({**config, "group.id": "joinengine"})
     try:

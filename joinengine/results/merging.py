@@ -1,10 +1,10 @@
-"""Merging of staged result files: many small ones become few of about a target size.
+"""Merges staged result files: many small files become few of about a target size.
 
-Why tasks: the driver never sees a tuple. A task holds one row group at a time, or some 64 MB of it,
-so its memory does not depend on how much is merged.
+Why tasks: the driver never handles tuples. A task holds one row group at a time, or some 64 MB of
+it, so its memory does not depend on how much is merged.
 
 Law: the merged files hold the rows of their sources, each once. Files of different Hive folders
-are never merged; a file without company stays as it is.
+are never merged; a single file stays as it is.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 from joinengine.world.world import World
 
-#: Size of merged files, in bytes, if the user names none: that of a block of HDFS.
+#: The default size of merged files, in bytes: that of an HDFS block.
 TARGET_BYTES = 128 << 20
-#: Rows of a row group of a merged file.
+#: The rows in a row group of a merged file.
 GROUP_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Files of `folder` that become one or a few; `place`: their Hive folder, empty for none."""
+    """Files of `folder` that become one or a few; `place`: their Hive folder; empty: none."""
 
     folder: str
     files: tuple[StoredFile, ...]
@@ -43,12 +43,12 @@ class MergeReport:
     files: list[StoredFile] = field(default_factory=list)
 
 
-#: Runs merging tasks, somewhere; returns their reports in the order of the tasks.
+#: Runs merging tasks; returns their reports in the order of the tasks.
 Merge = Callable[[Sequence[MergeTask]], Sequence[MergeReport]]
 
 
 def merges_nothing(tasks: Sequence[MergeTask]) -> Sequence[MergeReport]:
-    """For a sink that holds nothing back."""
+    """The `Merge` of a sink that holds nothing back; it is never called."""
     raise AssertionError("no files are held back")
 
 
@@ -60,10 +60,10 @@ def together(
     fsync: bool,
     merge: Merge,
 ) -> list[StoredFile]:
-    """The files of `staging` that hold what these hold, merged where they have company.
+    """Merge `files` of `staging` that belong together; returns the files that hold all their rows.
 
-    If a task fails, nothing of what tasks have written stays: the disk may be full. An object store
-    has room, and may be what has failed.
+    If a task fails, the files that tasks have written are removed, since the disk may be full. In
+    an object store they stay: it has room, and may itself be what has failed.
     """
     tasks, merged = list[MergeTask](), list[StoredFile]()
     for place, pack in packs(files, cutting.target_bytes or TARGET_BYTES):
@@ -77,14 +77,14 @@ def together(
         return merged + [stored for report in merge(tasks) for stored in report.files]
     except Exception:
         if not is_url(staging.folder):
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # report the first error
                 named = [stored.name for stored in files]
                 remove_unnamed(staging, named, range(generation, generation + 1))
         raise
 
 
 def packs(files: Sequence[StoredFile], target_bytes: int) -> Iterator[tuple[str, list[StoredFile]]]:
-    """(Hive folder, files that become one), in their order; a pack ends at the target size."""
+    """(Hive folder, files that become one), in order; a pack ends at the target size."""
     waiting = dict[str, list[StoredFile]]()
     sizes = dict[str, int]()
     for stored in files:
@@ -98,7 +98,7 @@ def packs(files: Sequence[StoredFile], target_bytes: int) -> Iterator[tuple[str,
 
 
 def merge(task: MergeTask, world: World) -> MergeReport:
-    """Carry one task out. Raises DamagedState if a file is not what was sealed."""
+    """Carry out one task. Raises DamagedState if a file is not what was sealed."""
     staging = world.storage(task.folder, fsync=task.fsync)
     stem = tagged(task.generation, world.nonce())
     merged = ParquetFiles(staging, f"{stem}/{task.place}/0" if task.place else stem, task.cutting)

@@ -1,13 +1,14 @@
-"""The net of changes by key: which rows a table by key gets, and which go.
+"""Computes the net of changes by key: the rows that come to a table by key, and those that go.
 
-A table by key holds at most one row of each key. So of a batch at most one row of a key may be left
-to come and one to go: both are an update. What goes must be there, as it is; of what comes nothing
-may be there.
+A table by key holds at most one row of each key. So for each key, the net of a batch may have at
+most one row that comes and one that goes; both together are an update. A row that goes must be in
+the table, unchanged. For a row that comes, the table may have no other row of its key.
 
-Inside, columns go by their places, c0, c1, .., and n is the number of a row, so names may be any.
+In SQL, columns are called c0, c1, .. by their places, and n is the sum of a row's changes, so that
+users may use any names.
 
-Law: applied batch by batch, the table is the net of all changes; or an error names the key for
-which it could not be.
+Law: if nets are applied batch by batch, the table is the net of all changes; otherwise an error
+names a key that prevents it.
 Cost: two hash aggregations over the changes, and three joins of them with the rows of the table
 that may have their keys.
 """
@@ -24,28 +25,28 @@ import pyarrow as pa
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.spelling import printed_lines
 
-#: What becomes of a row: the column of `net_by_key` behind the columns of the results.
+#: The last column of `net_by_key`: what happens to a row (insert, update or delete).
 OP = "op"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-#: Types of which files of a table tell bounds, so that most of them are not read.
+#: Types for which files of a table have bounds, so that most files need not be read.
 _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
-#: Column -> the least and the greatest value in it of all rows that are looked for.
+#: Column -> the least and the greatest value in it of the wanted rows.
 Bounds = Mapping[str, tuple[pa.Scalar, pa.Scalar]]
-#: The rows of a table within bounds, and perhaps others.
+#: Reads the rows of a table within bounds, and perhaps other rows.
 Rows = Callable[[Bounds], pa.Table]
 
 
 class KeyConflict(JoinEngineError):
-    """A table by key cannot take a batch, as two rows would have a key, or a row is missing."""
+    """A table by key cannot take a batch: two rows would have one key, or a row is missing."""
 
 
 def net_by_key(
     changes: pa.Table, keys: Sequence[str], there: Rows, *, shown: bool = True
 ) -> pa.Table:
-    """Changes, the last column the number of each row -> a row for each key that changes, and OP.
+    """Changes, with the number of each row last -> one row for each changed key, with OP last.
 
-    `there`: reads the table. Raises KeyConflict, which names a key by its values if these are to be
-    `shown`, if two rows of it would be there, or a row goes that is not there.
+    `there`: reads the table. Raises KeyConflict if the table would have two rows of a key, or lacks
+    a row that goes. `shown`: the error has the values of the key.
     """
     schema = pa.schema(list(changes.schema)[:-1])
     columns = {name: f"c{i}" for i, name in enumerate(schema.names)}
@@ -71,9 +72,9 @@ def net_by_key(
 
 
 def partners(rows: pa.Table, others: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
-    """(n,) rows -> the number of the row of `others` that has its key; NULL: none has it.
+    """(n,) rows -> (n,) number of the row in `others` with the same key; NULL: there is none.
 
-    No two of `others` share a key. NULL is a key like others.
+    No two of `others` share a key. NULL counts as a key.
     """
     places = [f"k{n}" for n in range(len(keys))]
     same = " and ".join(f"rows.{place} is not distinct from others.{place}" for place in places)
@@ -87,7 +88,7 @@ def partners(rows: pa.Table, others: pa.Table, keys: Sequence[str]) -> pa.Chunke
 
 
 def check_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
-    """Raise InvalidRequest for a key that has no order or equality."""
+    """Raise InvalidRequest for a key column whose type has no order or equality."""
     for key in keys:
         kind = schema.field(key).type
         if pa.types.is_nested(kind) or pa.types.is_floating(kind):
@@ -97,7 +98,7 @@ def check_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
 
 
 def _check_single(db: Any, by: Mapping[str, str], *, shown: bool) -> None:
-    """Refuse a key of which the changes leave two rows to come, or two to go."""
+    """Raise KeyConflict if two rows of one key come, or two go."""
     keys = ", ".join(by.values())
     for sign, what in ((1, "are left of"), (-1, "are taken back of")):
         many = f"sum({sign} * n) filter ({sign} * n > 0)"
@@ -113,7 +114,7 @@ def _check_single(db: Any, by: Mapping[str, str], *, shown: bool) -> None:
 
 
 def _check_table(db: Any, by: Mapping[str, str], every: str, *, shown: bool) -> None:
-    """Refuse a key whose rows in the table are others than those that the changes suppose."""
+    """Raise KeyConflict if the table lacks a row that goes, or has another row of a changed key."""
     keys = ", ".join(by.values())
     same = " and ".join(f"net.{name} is not distinct from found.{name}" for name in by.values())
     gone = f"select {every} from net where n < 0"
@@ -146,7 +147,7 @@ def _text(by: Mapping[str, str], values: Sequence[object], *, shown: bool) -> st
 
 
 def _near(db: Any, by: Mapping[str, str], schema: pa.Schema) -> Bounds:
-    """Between which values the keys lie that change, where bounds help and none is NULL."""
+    """The bounds of the changed keys, for columns where bounds help and no value is NULL."""
     bounds = dict[str, tuple[pa.Scalar, pa.Scalar]]()
     for name, place in by.items():
         kind = schema.field(name).type

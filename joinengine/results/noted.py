@@ -1,4 +1,4 @@
-"""Where a checkpoint has delivered its results, by what its sinks have noted there."""
+"""Finds where a checkpoint has delivered its results, from the notes of its sinks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACES = {outputs.NOTE: "folder", table_sinks.NOTE: "table", kafka_target.NOTE:
 def delivered_to(checkpoint: Checkpoint) -> str | None:
     """The folder, table or topic that has the results of a checkpoint; None: none is noted.
 
-    A note that cannot be read names none: the sink that has made it refuses it by name.
+    A note that cannot be read counts as none: the sink that made it refuses it by name.
     """
     for note, entry in _PLACES.items():
         try:

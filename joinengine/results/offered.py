@@ -1,11 +1,11 @@
-"""Results that another engine fetches: a folder of files, and for each batch a list of its files.
+"""Offers results to another engine: a folder of files, and a list of its files for each batch.
 
-The driver shows the files of a batch, and then writes its list. Whoever fetches remembers the
-number of a batch; once it has committed what it made of the results, the files go, and of the lists
-all but the newest, which is then empty.
+The driver shows the files of a batch, and then writes its list. The other engine remembers the
+number of a batch. Once it has committed the results up to a batch, their files are removed, and so
+are the lists, except the newest one, which is then empty.
 
-Law: the lists are those of consecutive batches. A batch without a list, below the first, was
-fetched, so a driver that delivers it again does nothing.
+Law: the lists are those of consecutive batches. A batch below the first list was fetched, so a
+driver that delivers it again does nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIST = ".json"
 
 @dataclass(frozen=True)
 class Offered:
-    """The results that wait in a folder."""
+    """The results that are offered in a folder."""
 
     storage: Storage
 
@@ -42,9 +42,9 @@ class Offered:
         self.storage.put(_list(batch), json.dumps([asdict(file) for file in files]).encode())
 
     def files(self, after: int, through: int) -> list[StoredFile]:
-        """The files of the batches behind `after`, up to `through`.
+        """The files of the batches after `after`, up to `through`.
 
-        Raises DataLost if some of them were fetched by somebody else.
+        Raises DataLost if another reader has fetched some of them.
         """
         lists = [self._files(batch) for batch in range(after + 1, through + 1)]
         if None in lists:
@@ -57,7 +57,7 @@ class Offered:
         return [file for files in lists for file in files or ()]
 
     def forget(self, through: int) -> None:
-        """Remove the files of batches up to `through`, and the lists before it."""
+        """Remove the files of batches up to `through`, and the lists of earlier batches."""
         for batch in self.batches:
             if batch <= through:
                 self.storage.delete(*(file.name for file in self._files(batch) or ()))
@@ -66,7 +66,7 @@ class Offered:
         self.storage.delete(*(_list(batch) for batch in self.batches if batch < through))
 
     def _files(self, batch: int) -> list[StoredFile] | None:
-        """The files of a batch; None: somebody has fetched them."""
+        """The files of a batch; None: they were fetched."""
         try:
             rows = json.loads(self.storage.get(_list(batch)))
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class Offered:
 
 
 class OfferedSink(ParquetSink):
-    """Shows results in a folder where another engine fetches them."""
+    """Shows results in a folder from which another engine fetches them."""
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:

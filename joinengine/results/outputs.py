@@ -1,12 +1,13 @@
-"""Whose results an output folder holds, and to which folder a checkpoint has written.
+"""Marks output folders: whose results a folder holds, and where a checkpoint has written.
 
-Why: a checkpoint continues its results. With another folder it would leave a part of them behind;
-with another query's folder it would mix two sets of results. So each query that writes into a
-folder leaves a *marker* there, below the name that readers skip: the query's id. The marker counts,
-not the path, so folders may be moved. The checkpoint notes the path, for messages. A marker also
-says in which Hive folders the results lie: readers find only a part of a folder that mixes them.
+Why: a checkpoint continues its results. With another folder, it would leave a part of them behind.
+With another query's folder, it would mix two sets of results. So each query that writes into a
+folder leaves a *marker* with its id there, below a name that readers skip. The marker counts, not
+the path, so folders may be moved. The checkpoint notes the path, for messages. A marker also names
+the Hive folders of the results, because readers find only a part of a folder that mixes several
+kinds of Hive folders.
 
-Law: nothing is removed but files whose names hold the id of a marker.
+Law: only files whose names contain the id of a marker are removed.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from joinengine.world.storage import Storage
 #: The note of a checkpoint: the output folder.
 NOTE = "output.json"
 _RESULT = re.compile(r"part-(\d{8,})-(\w+)-.*\.parquet")
-#: Where Spark's own file sink names the files of a folder, for readers that are to see no others.
+#: Where Spark's own file sink lists the files of a folder; Spark then reads no others.
 SPARKS_LOG = "_spark_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a query asks of its output folder.
+    """The demands of a query on its output folder.
 
     `shared`: results of other queries may be there. `overwrite`: if the checkpoint is new, they are
     removed. `partition_by`: the columns of the Hive folders, outermost first. `takes_waiting`: the
-    folder gets files of results that another sink has left waiting in the checkpoint.
+    folder also gets results that another sink has left waiting in the checkpoint.
     """
 
     shared: bool = False
@@ -46,12 +47,12 @@ class Wanted:
 
 
 def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
-    """Refuse what `take` would refuse, by reading alone.
+    """Raise the errors of `take`, without writing anything.
 
-    Raises CheckpointMismatch if the checkpoint has written to another folder, or in other Hive
-    folders, or what it has written is gone; DamagedState if results of later batches are there than
-    it knows of; InvalidRequest if results of others are in the way.
-    Cost: the names in the folder; in a store a request for a thousand of them.
+    Raises CheckpointMismatch if the checkpoint has written to another folder or other Hive folders,
+    or if its results are gone; DamagedState if there are results of later batches than it knows of;
+    InvalidRequest if results of others are in the way.
+    Cost: the names in the folder; in an object store, a request for each thousand names.
     """
     overwrite = wanted.overwrite and _is_new(checkpoint)
     if not output.exists(marker_of(query)):
@@ -88,9 +89,9 @@ def _is_new(checkpoint: Checkpoint) -> bool:
 
 
 def _check_reaches(checkpoint: Checkpoint, output: Storage, query: str) -> None:
-    """Refuse a checkpoint that is older than its results: it would make some of them again."""
+    """Raise DamagedState if a checkpoint is older than its results: it would repeat some."""
     shown = max((batch for _, owner, batch in _numbered(output) if owner == query), default=-1)
-    # Afterwards: a driver that is running commits a batch before it shows its results.
+    # Read the manifest after the names: a running driver commits a batch before it shows results.
     newest = manifests.newest(checkpoint.manifests)
     if newest is None and shown >= 0:
         raise DamagedState(
@@ -111,13 +112,13 @@ def _check_reaches(checkpoint: Checkpoint, output: Storage, query: str) -> None:
 def _check_partitions(
     checkpoint: Checkpoint, output: Storage, query: str, asked: tuple[str, ...]
 ) -> None:
-    """Refuse other Hive folders than those of the results that are there.
+    """Raise CheckpointMismatch if the existing results have other Hive folders.
 
-    A marker that does not name any is cut.
+    A marker that does not name its Hive folders is damaged.
     """
     for owner, about in _markers(output):
         columns = about.get("partitionBy")
-        # Spark names folders as the columns of the results, whatever the case that was asked for.
+        # Spark names folders as the columns of the results, whatever case the user gave.
         if columns is None or [name.lower() for name in columns] == [
             name.lower() for name in asked
         ]:
@@ -138,13 +139,13 @@ def _check_partitions(
 
 
 def _folders(columns: Iterable[str]) -> str:
-    """Where results lie, in words."""
+    """The Hive folders of results, in words."""
     names = ", ".join(columns)
     return f"in folders by {names}" if names else "without folders"
 
 
 def _check_note(checkpoint: Checkpoint, output: Storage) -> None:
-    """Refuse to leave behind what the checkpoint has written."""
+    """Raise CheckpointMismatch if the checkpoint's earlier results lie elsewhere or are gone."""
     before = _noted(checkpoint)
     if before is None:
         return
@@ -165,7 +166,7 @@ def _check_note(checkpoint: Checkpoint, output: Storage) -> None:
 
 
 def _check_sink(checkpoint: Checkpoint, output: Storage, wanted: Wanted) -> None:
-    """Refuse to go on with a checkpoint whose last results another sink has, or waits for."""
+    """Raise CheckpointMismatch if another sink has, or waits for, the checkpoint's last results."""
     newest = manifests.newest(checkpoint.manifests)
     if newest is None or not newest.results:
         return
@@ -207,7 +208,7 @@ def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
 
 
 def _remove_others(output: Storage) -> None:
-    """Remove the results of the queries that have markers; a marker goes last."""
+    """Remove the results of all queries that have markers; each marker goes last."""
     owners = dict(_markers(output))
     for name, owner in list(_results(output)):
         if owner in owners:
@@ -218,12 +219,12 @@ def _remove_others(output: Storage) -> None:
 
 
 def _results(output: Storage) -> Iterator[tuple[str, str | None]]:
-    """(name, id of the query or None) of each visible Parquet file, in Hive folders too."""
+    """(name, id of the query or None) of each visible Parquet file, also in Hive folders."""
     return ((path, owner) for path, owner, _ in _numbered(output))
 
 
 def _numbered(output: Storage, below: str = "") -> Iterator[tuple[str, str | None, int]]:
-    """The same, and the number of the batch. Raises InvalidRequest if a folder cannot be listed."""
+    """As `_results`, with the number of the batch; InvalidRequest if a folder cannot be listed."""
     folder = output.at(below) if below else output
     try:
         names = folder.names()
@@ -251,7 +252,7 @@ def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _about(content: bytes) -> dict[str, Any]:
-    """What a marker says; nothing if it was cut or altered: its name still says whose it is."""
+    """The content of a marker; empty if it is damaged: its name still names the query."""
     try:
         about = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,11 +1,11 @@
-"""A sink for functions of the user that take Arrow: a batch as a reader over its staged files.
+"""A sink for functions of the user that take Arrow: gives a batch as a reader of its staged files.
 
-Why: a batch becomes a DataFrame only through Spark's JVM. Here the driver reads the staged Parquet
-files itself, a piece at a time, so that the function may hand them to any library that takes Arrow.
+Why: a batch becomes a DataFrame only through Spark's JVM. Here the driver itself reads the staged
+Parquet files, a piece at a time, and the function can pass them to any library that takes Arrow.
 
-Law: the function is called for every committed batch in order, for an empty one too, and again for
-the last one if the driver is killed before it has noted that the call is over.
-Cost: a piece of `READ_ROWS` rows in memory, and over an object store one staged file.
+Law: the function is called for every committed batch in order, even an empty one. It is called
+again for the last batch if the driver is killed before it has noted the end of the call.
+Cost: a piece of `READ_ROWS` rows in memory and, with an object store, one staged file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.sources.readings import conform
 from joinengine.world.storage import Storage, StoredFile
 
-#: Rows of a record batch that a reader yields at most.
+#: The most rows of a record batch that a reader yields.
 READ_ROWS = 1 << 16
 #: (reader, number of the batch) -> nothing.
 Receiver = Callable[[pa.RecordBatchReader, int], None]
@@ -60,9 +60,9 @@ class ReaderSink(AtLeastOnce):
 def _pieces(
     storage: Storage, files: Sequence[StoredFile], schema: pa.Schema, over: Event
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of staged files, in their order; an error if read on when it is `over`.
+    """The rows of staged files, in order; raises an error if read after `over` is set.
 
-    An end in place of the error would look as if there were no more rows.
+    Without the error, it would look as if there were no more rows.
     """
     for stored in files:
         _check(over)

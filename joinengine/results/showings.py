@@ -1,15 +1,17 @@
-"""Showings: by which files the results of several batches have become visible together.
+"""Showings: record the files in which the results of several batches become visible together.
 
-Why: results that are held back are merged by whoever shows them, and two drivers that merge make
-different files. One of them must count, whichever driver slept, and however far each has come.
+Why: the driver that shows held-back results merges them first, and two drivers make different
+merged files. Only those of one driver may count, whichever driver slept, and however far each has
+come.
 
-A showing is a create-only file. Its name is the first batch of a stretch, its content the last one
-and the files. Drivers that show the same stretch compete for one name. Who loses shows the winner's
-files; what lies behind the winner's last batch is a stretch of its own.
+A showing is a create-only file. Its name is the first batch of a stretch; its content is the last
+batch and the files. Drivers that show the same stretch compete for one name. The loser shows the
+winner's files; later batches than the winner's last one begin a new stretch.
 
-Law: stretches do not overlap. The log of sources works alike (joinengine.sources.sourcelog).
-Why it holds: a manifest may still hold back batches that another driver has shown meanwhile, but it
-names the batch of each file, and whoever takes it up asks for showings from the first batch on.
+Law: stretches do not overlap. The source log works alike (`joinengine.sources.sourcelog`).
+Why it holds: a manifest may still hold back batches that another driver has shown meanwhile. But it
+names the batch of each file, and a driver that takes it up looks for showings from the first batch
+on.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from joinengine.state.checkpoint import Checkpoint, crc_of
 from joinengine.state.manifest import Manifest
 from joinengine.world.storage import StoredFile, numbers
 
-#: Per batch its result files, which no batch has shown yet; batches follow one another.
+#: (batch, its result files that are not visible yet), for consecutive batches.
 Held = tuple[tuple[int, tuple[StoredFile, ...]], ...]
 
 
@@ -37,19 +39,19 @@ class Showing:
     files: tuple[str, ...]
 
     def rest(self, held: Held) -> Held:
-        """The batches of `held` that lie behind the stretch."""
+        """The batches of `held` after the stretch."""
         return tuple((batch, files) for batch, files in held if batch > self.through)
 
 
 def staged(last: Manifest) -> Held:
-    """What the manifest `last` names of results that are held back; some may be shown since."""
+    """The held-back results that the manifest `last` names; some may have become visible since."""
     return () if last.held is None else (*last.held, (last.batch, last.results))
 
 
 def find(checkpoint: Checkpoint, start: int) -> Showing | None:
     """The showing of the stretch that begins with batch `start`; None: there is none yet.
 
-    Raises DamagedState if it is not whole.
+    Raises DamagedState if it is incomplete.
     """
     name = f"{start:08d}"
     try:
@@ -69,14 +71,15 @@ def find(checkpoint: Checkpoint, start: int) -> Showing | None:
 
 
 def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str]) -> Showing:
-    """The showing of the stretch from `start` on: this one, unless another driver was first.
+    """Create the showing of the stretch from `start` on; another driver's if that was first.
 
     Raises TakenOver if the batch `through` is closed.
     """
     plain = {"through": through, "files": list(files)}
     content = json.dumps({**plain, "crc32": crc_of(plain)}).encode()
     checkpoint.showings.create(f"{start:08d}", content)
-    # After the create: before a showing is removed, all batches up to one behind it are closed.
+    # This must follow the creation: before a showing is removed, all batches up to one after it
+    # are closed.
     fence.check_boundary(checkpoint, through)
     showing = find(checkpoint, start)
     assert showing is not None, f"the showing of batch {start} is missing"
@@ -84,14 +87,14 @@ def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str
 
 
 def still_held(checkpoint: Checkpoint, held: Held) -> Held:
-    """What of `held` is in no showing."""
+    """The part of `held` that is in no showing."""
     while held and (showing := find(checkpoint, held[0][0])) is not None:
         held = showing.rest(held)
     return held
 
 
 def thin(checkpoint: Checkpoint) -> None:
-    """Remove showings that no driver can ask for: the batch after their last one is closed."""
+    """Remove showings that no driver can need: the batch after their last one is closed."""
     closed = fence.greatest(checkpoint.boundary, -1)
     for start, following in pairwise(numbers(checkpoint.showings)):
         if following <= closed:

@@ -1,12 +1,12 @@
-"""Sinks: how the results of a committed batch become visible.
+"""Sinks: make the results of a committed batch visible.
 
 Tasks stage result files; the manifest names those that count; a sink then delivers them.
-Delivering a batch again changes nothing: the Parquet sink renames files, the other sinks are given
-the batch number (joinengine.spark.query.frame_sinks).
+Delivering a batch again changes nothing: the Parquet sink renames files, and other sinks get the
+batch number (`joinengine.spark.query.frame_sinks`).
 
-Law: before the manifest is written no result is visible; after it all results become visible, even
-if the driver is killed in between. If a driver delivers a batch that another driver has delivered
-since, nothing changes.
+Law: before the manifest is written, no result is visible; after that, all results become visible,
+even if the driver is killed in between. If a driver delivers a batch that another driver has
+delivered, nothing changes.
 """
 
 from __future__ import annotations
@@ -31,56 +31,56 @@ STAGING = "_joinengine"
 _SKIPPED = pa.schema([("file", pa.string()), ("reason", pa.string()), ("batch", pa.int64())])
 
 
-#: The note of a sink that hands batches on: the last one.
+#: The note of a sink that hands batches on: the last batch that it has handed on.
 _HANDED_OVER = "handed-over"
 
 
 class Sink(ABC):
-    """Where results go; `generation` is always that of the driver that calls.
+    """Makes results visible; `generation` is always that of the calling driver.
 
-    A sink that says nothing else shows each batch by itself, and keeps nothing open.
+    By default, a sink shows each batch by itself, and keeps nothing open.
     """
 
     @property
     def every(self) -> int:
-        """Of how many batches the results become visible together."""
+        """The number of batches whose results become visible together."""
         return 1
 
     @property
     def due_s(self) -> float | None:
-        """When results that are held back are shown without new ones, in seconds since the epoch.
+        """When held-back results are shown without new ones, in seconds since the epoch.
 
-        None: they wait for new ones.
+        None: they wait for new results.
         """
         return None
 
     @property
     @abstractmethod
     def staging(self) -> Storage | None:
-        """Where results wait until they are delivered; None: they do not wait."""
+        """The folder in which results wait for delivery; None: they do not wait."""
 
     def check_place(self) -> None:
         """Raise DamagedState if the place of the results is no longer the query's."""
 
     def begin(self, batch: int, generation: int) -> None:
-        """Refuse to go on behind `batch`, the last of the checkpoint, if later ones are delivered.
+        """Raise DamagedState if later batches than `batch`, the checkpoint's last, are delivered.
 
-        A driver asks when it has taken over, before it delivers. Raises DamagedState: the
-        checkpoint is an older copy, or has lost manifests.
+        Then the checkpoint is an older copy, or has lost manifests. A driver calls this after its
+        takeover, before it delivers.
         """
 
     @abstractmethod
     def target(self, generation: int) -> SinkTarget:
-        """Where tasks of the last operator put results."""
+        """The target into which tasks of the last operator put results."""
 
     @abstractmethod
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """Raise CheckpointMismatch if results are held back that this sink cannot show.
+        """Raise CheckpointMismatch if this sink cannot show the results that are held back.
 
-        Only a sink that holds results back can show them.
+        By default, a sink can show none: only a sink that holds results back can.
         """
         left = [batch for batch, files in still_held(checkpoint, held) if files]
         if left:
@@ -93,15 +93,15 @@ class Sink(ABC):
     def deliver_held(
         self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
     ) -> Held:
-        """Show results that were held back, if they are those of `every` batches, or `whole`.
+        """Show held-back results, if they are those of `every` batches, or `whole`.
 
-        Returns what is still held back; repeating it changes nothing.
+        Returns the results that are still held back. Repeating it changes nothing.
         """
         self.check_held(held, checkpoint)
         return ()
 
     def clean(self, files: Sequence[StoredFile], makers: range) -> None:
-        """Remove staged files of drivers whose generation is among `makers`, except `files`.
+        """Remove the staged files, except `files`, of drivers whose generation is among `makers`.
 
         They are results of delivered batches, and of attempts that were killed or lost.
         """
@@ -109,14 +109,17 @@ class Sink(ABC):
             remove_unnamed(self.staging, [stored.name for stored in files], makers)
 
     def close(self) -> None:
-        """Give back what deliveries have taken, when the query ends; one may follow. No errors."""
+        """At the end of the query, close what deliveries have opened. Raises no errors.
+
+        Another delivery may follow.
+        """
 
 
 class AtLeastOnce(Sink):
-    """A sink that hands each batch on to others, and then notes that.
+    """A sink that hands each batch on to other software, and then notes the batch.
 
-    A batch whose note is there is not handed on again, whoever starts; it is if the driver is
-    killed between the two. `results`: the folder of the checkpoint where results wait.
+    A batch with a note is not handed on again, at any later start. If the driver is killed between
+    the two, the batch is handed on again. `results`: the checkpoint's folder of waiting results.
     """
 
     results: Storage
@@ -138,9 +141,9 @@ class AtLeastOnce(Sink):
 
 
 def is_handed_over(results: Storage, batch: int, files: Sequence[StoredFile]) -> bool:
-    """Whether the note in the folder where results wait is of this batch and these files.
+    """Whether the note in the folder of waiting results is about this batch and these files.
 
-    A number alone could be that of another batch, and what it names would be lost.
+    The number alone could belong to another batch, whose results would then be lost.
     """
     try:
         return results.get(_HANDED_OVER) == _note_of(batch, files)
@@ -158,7 +161,7 @@ def _note_of(batch: int, files: Sequence[StoredFile]) -> bytes:
 
 
 def check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
-    """Refuse a batch that was staged where another sink had it."""
+    """Raise CheckpointMismatch if a batch was staged for another sink, in another folder."""
     if any(not results.exists(stored.name) for stored in files):
         raise CheckpointMismatch(
             f"{results.folder} lacks results of the last batch, which were staged for the sink "
@@ -189,8 +192,8 @@ SinkFactory = Callable[[Checkpoint, str], Sink]
 class ParquetSink(Sink):
     """A folder of Parquet files; exactly-once by renaming staged files after the commit.
 
-    `query` keeps the staging and the files of several queries into one folder apart. `marked`: a
-    marker says that the folder is the query's; none of its results go there once that is gone.
+    `query`: the id that separates the files of several queries in one folder. `marked`: a marker
+    says that the folder is the query's; once the marker is gone, no more results go there.
     """
 
     storage: Storage
@@ -234,7 +237,7 @@ class SideOutput:
 
     @property
     def staging(self) -> Storage:
-        """Where route tasks and operator tasks write refused tuples."""
+        """The folder into which tasks write refused tuples."""
         return self.storage.at(f"{STAGING}/{self.query}")
 
     def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
@@ -246,7 +249,7 @@ class SideOutput:
             show(self.storage, staged, f"{label}/part-{batch:08d}-{tag}-{name}", batch)
 
     def stage_skipped(self, name: str, batch: int, skipped: Sequence[Skipped]) -> StoredFile:
-        """Stage the files that sources have skipped in a batch; visible in the folder `skipped`."""
+        """Stage the list of the files that a batch has skipped, for the folder `skipped`."""
         columns = [*zip(*skipped, strict=True), [batch] * len(skipped)]
         rows = pa.RecordBatch.from_arrays(
             [pa.array(values, f.type) for values, f in zip(columns, _SKIPPED, strict=True)],
@@ -268,12 +271,12 @@ class SideOutput:
 
 
 def marker_of(query: str) -> str:
-    """The file in an output folder that says that the query has results there."""
+    """The name of a query's marker in an output folder."""
     return f"{STAGING}/{query}.json"
 
 
 def check_marker(output: Storage, query: str) -> None:
-    """Refuse a folder that was deleted or emptied, or that another query has made its own."""
+    """Raise DamagedState if a folder was deleted or emptied, or belongs to another query now."""
     if not output.exists(marker_of(query)):
         raise DamagedState(
             f"{output.folder} no longer has the marker of this query: the folder was deleted or "

@@ -1,4 +1,4 @@
-"""Staged files: results and refused tuples wait in them until their batch is committed."""
+"""Writes and reads staged files, in which results and refused tuples wait for the commit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from joinengine.results.folders import partitioned
 from joinengine.world.local import writing
 from joinengine.world.storage import Storage, StoredFile, verify
 
-#: Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
+#: The default codec: results of joins are wide and repeat values, so a light codec halves them.
 CODEC = "snappy"
-#: Bytes of results that wait until they are dealt to folders, for one file each.
+#: Bytes of results that wait before they are divided among folders, for few files in each.
 SPREAD_BYTES = 64 << 20
-#: Bytes of staged rows that whoever reads them back holds at a time, and a copy of them.
+#: Bytes of staged rows that a reader holds at a time, and again as a copy.
 PIECE_BYTES = 64 << 20
-#: Rows that are decoded at a time: a file does not say how long a text is that many rows share.
+#: Rows that are decoded at a time: a file does not show the length of a text that many rows share.
 _READ_ROWS = 1 << 13
-#: How many files of folders a task has open at a time.
+#: The most files in folders that a task has open at a time.
 MOST_OPEN = 64
 
 
@@ -32,8 +32,8 @@ class Cutting:
     """How results are cut into files.
 
     `partition_by`: columns whose values name Hive folders, instants in the time zone `zone`.
-    `units`: of each of these columns the unit that names the folder, if they stay in the files.
-    `target_bytes`: a file that has reached it is followed by another; None: never.
+    `units`: for each of these columns, the unit that names the folder; then they stay in the files.
+    `target_bytes`: the size at which another file begins; None: never.
     """
 
     codec: str = CODEC
@@ -43,12 +43,12 @@ class Cutting:
     units: tuple[str, ...] = ()
 
 
-#: One file for each task, beside all others.
+#: One file for each task, without Hive folders.
 PLAIN = Cutting()
 
 
 class ParquetFile:
-    """A staged Parquet file, which is made when it gets its first rows."""
+    """A staged Parquet file, created with its first rows."""
 
     def __init__(self, storage: Storage, name: str, codec: str = CODEC) -> None:
         self._storage = storage
@@ -66,7 +66,7 @@ class ParquetFile:
         with writing(f"{self._storage.folder}/{self._name}"):
             if self._writer is None:
                 self._sink = self._storage.output(self._name)
-                # Decimals as integers, as Spark writes them, cost a third to read.
+                # Decimals as integers, as Spark writes them, take a third of the time to read.
                 self._writer = pq.ParquetWriter(
                     self._sink, batch.schema, compression=self._codec, store_decimal_as_integer=True
                 )
@@ -118,10 +118,10 @@ class ParquetFiles:
 
 
 class FolderFiles:
-    """Staged files in Hive folders below the folder `stem`: one for each folder, or few.
+    """Staged files in Hive folders below the folder `stem`: one or a few in each.
 
-    Results wait until there are many, and are then dealt to their folders together. A folder gets a
-    second file if its first one is large enough, or had to be closed because too many were open.
+    Results wait until there are many, and are then divided among the folders together. A folder
+    gets a second file if its first one is large enough, or was closed because too many were open.
     """
 
     def __init__(self, storage: Storage, stem: str, cutting: Cutting) -> None:
@@ -157,7 +157,7 @@ class FolderFiles:
             self._add(files, folder, rows)
             self._open[folder] = files
             if last or len(self._open) > MOST_OPEN:
-                # The one that got rows longest ago; if these are the last rows, this one.
+                # Close the file that got rows longest ago; if these are the last rows, this file.
                 oldest = folder if last else next(iter(self._open))
                 self._sealed += self._open.pop(oldest).close()
 
@@ -190,9 +190,9 @@ def staged_files(storage: Storage, stem: str, cutting: Cutting) -> ParquetFiles 
 def rows_of(
     storage: Storage, stored: StoredFile, rows: int, what: str = "result file"
 ) -> Iterator[pa.RecordBatch]:
-    """The content of a staged file, so many rows or PIECE_BYTES at a time.
+    """The content of a staged file, at most `rows` rows or PIECE_BYTES at a time.
 
-    Raises DamagedState, as `verify`.
+    Raises DamagedState if the file is not what was sealed.
     """
     file = pq.ParquetFile(pa.BufferReader(verify(storage, stored, what)))
     groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
@@ -202,7 +202,7 @@ def rows_of(
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: each ends at so many rows, or at PIECE_BYTES."""
+    """The same rows in fewer batches: each ends at `rows` rows, or at PIECE_BYTES."""
     waiting, size = list[pa.RecordBatch](), 0
     for batch in batches:
         waiting.append(batch)
@@ -215,7 +215,7 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Record
 
 
 def visible_name(batch: int, query: str, staged: str) -> str:
-    """Where a staged file becomes visible: in the same Hive folder, under a name of its own.
+    """The name under which a staged file becomes visible, in the same Hive folder.
 
     >>> visible_name(7, "q", "g1-x.parquet"), visible_name(7, "q", "g1-x/day=1/2.parquet")
     ('part-00000007-q-g1-x.parquet', 'day=1/part-00000007-q-g1-x-2.parquet')
@@ -226,7 +226,7 @@ def visible_name(batch: int, query: str, staged: str) -> str:
 
 
 def _pieces(batch: pa.RecordBatch, target: int | None) -> Iterator[pa.RecordBatch]:
-    """Rows in pieces that are not much larger than a file should be."""
+    """Rows in pieces not much larger than a file of the `target` size."""
     if target is None or batch.nbytes <= target:
         yield batch
         return

@@ -1,4 +1,4 @@
-"""Whether results fit the columns of a table, compared in the types of the table's own library."""
+"""Checks that results fit the columns of a table, in the types of the table's own library."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from joinengine.model.errors import InvalidRequest
 def check_columns(
     kind: str, table: str, ours: Mapping[str, Any], theirs: Mapping[str, tuple[Any, bool]]
 ) -> None:
-    """Refuse results that a table does not take.
+    """Raise InvalidRequest, naming the first column, if results do not fit a table.
 
     `ours`: column of the results -> its type there. `theirs`: column of the table -> its type, and
-    whether it must have a value. A column of the table that may be NULL may be missing in the
-    results: it is NULL then. Raises InvalidRequest, which names the first column that does not fit.
+    whether it must have a value. The results may lack a column of the table that may be NULL; it is
+    NULL then.
     """
     for name, of_results in ours.items():
         if name not in theirs:
@@ -39,7 +39,7 @@ def check_columns(
 
 
 def _shown(kind: Any) -> str:
-    """A type in words, without the quotes that the libraries put around it."""
+    """A type as text, without the quotes that the libraries put around it."""
     text = str(kind)
     return text.partition('"')[2].rpartition('"')[0] or text
 

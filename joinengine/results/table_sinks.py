@@ -1,13 +1,13 @@
-"""Results for tables whose files a log names (Delta, Iceberg): files of tasks, added by one commit.
+"""Delivers results to tables whose log names their files (Delta, Iceberg), one commit at a time.
 
 Tasks stage files below the folder of the table, where readers of the table do not look. A delivery
-renames them into the table's folder, under names made of batch and query, and then one commit of
-the driver adds them together with the token. So no byte is copied, a delivery that is repeated
-finds the files, and what a lost attempt has left is removed from the staging folder.
+renames them into the table's folder, under names made from batch and query, and then one commit of
+the driver adds them together with the token. So no byte is copied, a repeated delivery finds the
+files, and files of lost attempts are removed from the staging folder.
 
-Law: that of joinengine.results.token_sinks; a file is named by the table's log or lies in staging,
-except between the renames and the commit. The checkpoint notes which table it writes: a table of
-the same name that was made anew knows no token, and would get the last batches and no others.
+Law: that of `joinengine.results.token_sinks`. A file is in the table's log or in staging, except
+between the renames and the commit. The checkpoint notes which table it writes: a new table of the
+same name has no token, and would get only the last batches.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TableTarget(Target):
 
     @abstractmethod
     def identity(self) -> str | None:
-        """What tells the table from another one of the same name; None: there is no table yet."""
+        """An id that tells the table from others of the same name; None: there is no table yet."""
 
     @abstractmethod
     def make(self) -> str:
@@ -62,10 +62,10 @@ class TableTarget(Target):
 
     @override
     def may_hold(self) -> bool:
-        """It may if there is a table."""
+        """As in Target: True if the table exists."""
         if self.identity() is None:
             return False
-        self.make()  # from now on it is this one
+        self.make()  # fixes the identity of the table
         return True
 
 
@@ -73,7 +73,7 @@ class TableTarget(Target):
 class TableSink(TokenSink):
     """A `TokenSink` whose results wait below the folder of the table.
 
-    `merge`: how the files of gathered batches are merged up to the target size; None: they are not.
+    `merge`: merges the files of gathered batches up to the target size; None: no merging.
     """
 
     to: TableTarget
@@ -98,14 +98,14 @@ class TableSink(TokenSink):
 
     @override
     def target(self, generation: int) -> SinkTarget:
-        """Results wait beside the table, which is made if it is missing."""
+        """Results wait below the table's folder; a missing table is created."""
         self._make()
         self.staging.make()
         return ToParquet(self.staging.folder, generation, self.cutting)
 
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """Refuse if what is held back is neither staged here nor renamed already."""
+        """Refuse held-back results that are neither staged here nor renamed already."""
         for batch, files in still_held(checkpoint, held):
             for stored in files:
                 visible = name_of(batch, self.to.query, stored.name)
@@ -121,10 +121,11 @@ class TableSink(TokenSink):
 
     @override
     def _commit(self, batches: Held, generation: int) -> None:
-        """Merge the files of several batches before, once, whoever is killed meanwhile.
+        """Merge the files of several batches before the commit, exactly once.
 
-        A mark says which merged files count. So what a killed driver has renamed into the folder of
-        the table is what the next one commits. The batches stay, as the target looks at the first.
+        A mark says which merged files count. So the next driver commits the same files that a
+        killed driver may have renamed into the table's folder. All batches stay in the list, since
+        the target looks at the first.
         """
         mark = f"merged-{batches[0][0]:08d}-{batches[-1][0]:08d}.json"
         files = self._merged(mark, batches, generation) if len(batches) > 1 else None
@@ -133,28 +134,28 @@ class TableSink(TokenSink):
             return
         empty = tuple((batch, ()) for batch, _ in batches[:-1])
         self.to.commit((*empty, (batches[-1][0], files)))
-        storage = self.checkpoint.storage  # a driver that was killed here has left its mark
+        storage = self.checkpoint.storage  # also removes marks that killed drivers have left
         storage.delete(*(n for n in storage.names() if n.startswith("merged-") and n <= mark))
 
     def _merged(self, mark: str, batches: Held, generation: int) -> tuple[StoredFile, ...] | None:
-        """The files by which a mark says that batches are merged; None: by none."""
+        """The merged files of batches, according to the mark; None: they are not merged."""
         staged = [file for _, files in batches for file in files]
         checkpoint = self.checkpoint.storage
         with suppress(FileNotFoundError):
             return _marked(checkpoint.get(mark))
-        # A delivery without merging may have begun to rename them.
+        # A delivery without merging may already have begun to rename the files.
         if self.merge is None or not self.staging.exists(staged[0].name):
             return None
         merged = together(staged, self.staging, generation, self.cutting, self.fsync, self.merge)
         rows = [(file.name, file.size_bytes, file.crc32) for file in merged]
         checkpoint.create(mark, json.dumps(rows).encode())
-        self._check_alone(batches[-1][0], generation)  # else a newer driver may have removed it
+        self._check_alone(batches[-1][0], generation)  # a newer driver may have removed the mark
         return _marked(checkpoint.get(mark))
 
     def _take_over(self, batches: Held) -> None:
-        """Copy what was staged for the sink that the checkpoint had before.
+        """Copy the results that were staged for the checkpoint's previous sink.
 
-        It may have delivered these results already: it did so at least once.
+        That sink may have delivered these results already, since it delivers at least once.
         """
         before = self.checkpoint.results
         for stored in (file for _, files in batches for file in files):
@@ -168,7 +169,7 @@ class TableSink(TokenSink):
             self.staging.put(stored.name, verify(before, stored, "result file"))
 
     def _make(self) -> None:
-        """Make the table if it is missing, and note which one it is."""
+        """Create a missing table, and note the table's identity."""
         if self._is_made:
             return
         identity = self.to.make()
@@ -194,12 +195,12 @@ def name_of(batch: int, query: str, staged: str) -> str:
 
 
 def staging_of(target: TableTarget) -> Storage:
-    """Where results for a table wait."""
+    """The folder in which results for a table wait."""
     return target.files.at(f"{STAGING}/{target.query}")
 
 
 def changes_of(target: TableTarget, batches: Held) -> pa.Table:
-    """The staged changes of batches, which stay where they are."""
+    """The staged changes of batches; the files stay in staging."""
     staging, schema = staging_of(target), target.schema.append(pa.field(CHANGE, pa.int64()))
     contents = (verify(staging, file, "result file") for _, files in batches for file in files)
     return pa.concat_tables(
@@ -222,7 +223,7 @@ def shown(target: TableTarget, batches: Held) -> list[tuple[str, StoredFile]]:
 
 
 def check_same(name: str, before: str | None, now: str | None) -> None:
-    """Raise an error if a table is another one than before, although it has the same name."""
+    """Raise an error if a table was replaced by another one of the same name."""
     if before != now:
         raise JoinEngineError(
             f"table {name} was dropped or made anew while the query delivered to it; what it had "
@@ -231,7 +232,7 @@ def check_same(name: str, before: str | None, now: str | None) -> None:
 
 
 def outcome_unknown(target: TableTarget, batch: int, reason: str) -> OutcomeUnknown:
-    """The error of a commit of which nobody knows whether it has happened."""
+    """The error for a commit whose outcome is unknown."""
     return OutcomeUnknown(
         f"{target.kind}: {target.name} did not take batch {batch} ({reason}); nothing is lost: "
         "mend the cause, and start the query again"
@@ -239,7 +240,7 @@ def outcome_unknown(target: TableTarget, batch: int, reason: str) -> OutcomeUnkn
 
 
 def key_conflict(target: TableTarget, batch: int, reason: JoinEngineError) -> JoinEngineError:
-    """The error of changes that a table by key cannot take."""
+    """The error for changes that a table by key cannot take."""
     return JoinEngineError(
         f"{target.kind}: {target.name} does not take batch {batch}: {reason}; nothing of it is "
         "there"
@@ -247,7 +248,7 @@ def key_conflict(target: TableTarget, batch: int, reason: JoinEngineError) -> Jo
 
 
 def partitions_changed(target: TableTarget, staged: str) -> JoinEngineError:
-    """The error of a staged file whose folders are not the partitions of the table."""
+    """The error for a staged file whose folders are not the partitions of the table."""
     return JoinEngineError(
         f"{target.kind}: the partitions of table {target.name} have changed since results were "
         f"written for batch {staged}, or a value cannot name one; give the table its former "
@@ -256,7 +257,7 @@ def partitions_changed(target: TableTarget, staged: str) -> JoinEngineError:
 
 
 def null_refused(target: TableTarget, column: str) -> JoinEngineError:
-    """The error of NULL in a column that must have values."""
+    """The error for NULL in a column that must have values."""
     return JoinEngineError(
         f"column {column} of table {target.name} is NOT NULL, and a result has NULL there; allow "
         "NULL in the table, and start the query again: nothing is lost"
@@ -264,6 +265,6 @@ def null_refused(target: TableTarget, column: str) -> JoinEngineError:
 
 
 def _noted(checkpoint: Checkpoint) -> tuple[str, str] | None:
-    """The name and the identity of the table that the checkpoint writes; None: of none yet."""
+    """The name and identity of the table that the checkpoint writes; None: none is noted yet."""
     note = read_note(checkpoint, NOTE, "which names the table of the results", "table", "id")
     return None if note is None else (str(note["table"]), str(note["id"]))

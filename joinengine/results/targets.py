@@ -1,4 +1,4 @@
-"""Where the tasks of the last operator put results, as the sink of the query says."""
+"""The targets into which tasks of the last operator put results; the query's sink chooses one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from joinengine.results.staging import PLAIN, Cutting
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Results are made and dropped."""
+    """The target that drops results."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToParquet:
-    """Results are staged in `folder` as Parquet, for the driver of `generation`."""
+    """The target that stages results in `folder` as Parquet, for the driver of `generation`."""
 
     folder: str
     generation: int

@@ -1,18 +1,17 @@
-"""Results for an outside system that commits atomically: a token in each commit says how far it is.
+"""Delivers results to an outside system with an atomic commit, each commit with a token.
 
-Why: files can be renamed twice without harm, and a message or a row of a table cannot be written
-twice. So the transaction that delivers results also writes a *token*: the number of the newest
-batch in it. Whoever delivers reads the token first, so a delivery can be repeated, and is done
-once.
+Why: renaming a file twice does no harm, but a message or a row of a table must not be written
+twice. So the transaction that delivers results also writes a *token*: the number of its newest
+batch. A delivery reads the token first, so it can be repeated, and takes effect once.
 
-Steps of a delivery: (1) look whether a newer driver was started; (2) open the target, after which
-older writers can commit nothing; (3) look again, since a driver that woke up late has now shut out
-the newer one, and must go no further; (4) read the token; (5) commit the batches above it, and the
-token with them. If the outcome of (5) is unknown, or another writer has opened the target since,
-all steps are done again.
+Steps of a delivery: (1) check whether a newer driver was started; (2) open the target, after which
+older writers can commit nothing; (3) check again, since a driver that woke up late has now shut out
+the newer one, and must not continue; (4) read the token; (5) commit the batches above it, together
+with the new token. If the outcome of (5) is unknown, or another writer has opened the target in the
+meantime, all steps are repeated.
 
 Law: each result of a committed batch is delivered once, whichever driver sleeps or is killed at
-any step. It rests on (2), (4) and the transaction of (5); step (3) keeps a late driver from
+any step. This follows from (2), (4) and the transaction of (5). Step (3) keeps a late driver from
 shutting out the newer one again and again.
 """
 
@@ -37,22 +36,22 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile
 
 _log = logging.getLogger("joinengine")
-#: The token of a target to which nothing was delivered.
+#: The token of a target without deliveries.
 NOTHING = -1
-#: How often a delivery is begun before its error ends the query. A driver that woke up late can
-#: shut a newer one out once.
+#: How often a delivery is tried before its error ends the query. A driver that woke up late can
+#: shut out a newer one once.
 _ATTEMPTS = 4
-#: Batches that are gathered at most: each manifest names the files of all of them.
+#: The most batches that are gathered: each manifest names the files of all of them.
 MOST_GATHERED = 1000
 _Answer = TypeVar("_Answer")
 
 
 class OutcomeUnknown(JoinEngineError):
-    """The target has not said whether a commit has happened."""
+    """It is unknown whether a commit has happened."""
 
 
 class ShutOut(JoinEngineError):
-    """Another writer has opened the target since, so it takes no commit from this one."""
+    """Another writer has opened the target in the meantime, so it refuses commits of this one."""
 
 
 class Target(Protocol):
@@ -61,45 +60,45 @@ class Target(Protocol):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The target, as users name it."""
+        """The target in the user's words."""
 
     @abstractmethod
     def may_hold(self) -> bool:
-        """Whether anything of the query may be there; it is asked before the target is opened."""
+        """Whether the target may hold results of the query; called before it is opened."""
 
     @abstractmethod
     def open(self, generation: int) -> None:
-        """Shut out all who have opened the target before, and settle what they have begun.
+        """Shut out all earlier writers, and settle their transactions.
 
-        When it returns, no commit of theirs can happen any more: what they have committed is in
-        `token`, and the rest never happens. A target that cannot shut writers out has to refuse a
-        commit that another one has preceded since `token` was read, with `ShutOut`.
+        On return, they cannot commit any more: `token` includes their commits, and anything else of
+        theirs never happens. A target that cannot shut writers out must refuse, with `ShutOut`, a
+        commit if another one has happened since `token` was read.
         """
 
     @abstractmethod
     def token(self) -> int:
-        """The newest batch that is delivered; `NOTHING` if none is.
+        """The newest delivered batch; `NOTHING` if there is none.
 
-        May be answered from memory while nobody else can have opened the target.
+        It may come from memory as long as no other writer can have opened the target.
         """
 
     def furthest(self) -> int:
-        """The newest batch of which a part is delivered: that of `token`, if there are no parts."""
+        """The newest batch of which any part is delivered; by default, `token`."""
         return self.token()
 
     @abstractmethod
     def commit(self, batches: Held) -> None:
         """Deliver the staged files of `batches`, and the number of the last one as the token.
 
-        One transaction for all. `batches` are in order, all above `token()`, and some have files.
-        Whoever needs several transactions must tell for each batch whether one holds it already.
-        Raises OutcomeUnknown if it cannot say whether it has happened, ShutOut if another writer
-        has opened the target; any other error means that nothing has happened.
+        All in one transaction. `batches` are in order, all above `token()`, and some have files. A
+        target that needs several transactions must know, for each batch, which of them already hold
+        it. Raises OutcomeUnknown if the outcome is unknown, and ShutOut if another writer has
+        opened the target. Any other error means that nothing has happened.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what `open` has taken, also if that has failed; `open` may follow.
+        """Release the resources of `open`, even if `open` has failed.
 
         Called once for each `open`: before the next one, or when the query ends.
         """
@@ -120,18 +119,18 @@ class TokenSink(Sink):
 
     def __post_init__(self) -> None:
         self._opened: int | None = None  # the generation for which the target is open
-        self._since_s = self.checkpoint.world.now_s()  # when results were committed last
+        self._since_s = self.checkpoint.world.now_s()  # the time of the last commit of results
 
     @property
     @override
     def every(self) -> int:
-        """How many batches are committed together at most."""
+        """The most batches that are committed together."""
         return MOST_GATHERED if self.every_s else 1
 
     @property
     @override
     def due_s(self) -> float:
-        """When results that are held back are committed, in seconds since the epoch."""
+        """When held-back results are committed, in seconds since the epoch."""
         return self._since_s + self.every_s
 
     @property
@@ -150,7 +149,7 @@ class TokenSink(Sink):
 
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
-        """Refuse if what is held back is not staged where this sink stages."""
+        """Refuse held-back results that are not staged where this sink stages."""
         staged = self.checkpoint.results
         files = (file for _, files in still_held(checkpoint, held) for file in files)
         if not all(staged.exists(file.name) for file in files):
@@ -160,9 +159,9 @@ class TokenSink(Sink):
     def deliver_held(
         self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
     ) -> Held:
-        """Commit what is held back, if the time has come, there is much of it, or `whole`.
+        """Commit held-back results if they are due, if there are many batches, or if `whole`.
 
-        A showing without files tells other sinks that these batches are delivered.
+        A showing without files records that these batches are delivered, for other sinks.
         """
         held = still_held(checkpoint, held)
         if not held:
@@ -181,7 +180,7 @@ class TokenSink(Sink):
 
     @override
     def close(self) -> None:
-        """Close the target if it is open; an error of that is logged, since it harms no result."""
+        """Close the target if it is open. Only logs an error, since it harms no result."""
         if self._opened is None:
             return
         self._opened = None
@@ -206,11 +205,11 @@ class TokenSink(Sink):
             )
 
     def _deliver(self, batches: Held, generation: int) -> None:
-        """Deliver batches of which some have results; those that are delivered already stay."""
+        """Deliver batches, some of which have results; skips those that are already delivered."""
         self._tried(lambda: self._deliver_once(batches, generation))
 
     def _tried(self, step: Callable[[], _Answer]) -> _Answer:
-        """What a step answers, which is done again if nobody knows whether it has happened."""
+        """The result of a step; repeats the step if its outcome is unknown or it was shut out."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return step()
@@ -229,7 +228,7 @@ class TokenSink(Sink):
             self._commit(left, generation)  # 5
 
     def _opened_for(self, batch: int, generation: int) -> Target:
-        """The target, as a driver reads its token that goes on behind `batch`."""
+        """The target, opened for a driver whose last batch is `batch`."""
         self._check_alone(batch, generation)  # 1
         if self._opened != generation:
             self._open(generation)  # 2
@@ -250,7 +249,7 @@ class TokenSink(Sink):
             raise
 
     def _check_alone(self, batch: int, generation: int) -> None:
-        """Raise TakenOver if a newer driver was started, or has gone on beyond a batch."""
+        """Raise TakenOver if a newer driver was started, or if `batch` is closed."""
         fence.check_generation(self.checkpoint.generations, generation)
-        if batch >= 0:  # else there is none yet
+        if batch >= 0:  # otherwise, there is no batch yet
             fence.check_boundary(self.checkpoint, batch)

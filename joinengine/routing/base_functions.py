@@ -1,15 +1,15 @@
-"""Base functions: the base home of each key, where it lives unless a routing table says otherwise.
+"""Base functions: give the base home of each key, its home unless a routing table says otherwise.
 
-`Modulo` spreads evenly and moves almost every key when an instance joins. `Ring` is consistent
-hashing: when an instance joins keys move only to it, when one leaves only its own move. `Ranges`
-gives each instance one range of the hashes: neighbours live together, and when an instance joins
-about half of all keys move, each to the instance next door.
+`Modulo` spreads evenly, and moves almost every key when an instance joins. `Ring` is consistent
+hashing: when an instance joins, keys move only to it; when an instance leaves, only its keys move.
+`Ranges` gives each instance one range of the hashes: neighbouring hashes share a home, and when an
+instance joins, about half of all keys move, each to an adjacent instance.
 
-Law: a function of key hash and number of instances alone.
+Law: a base home depends only on the key hash and the number of instances.
 Cost: 2 ns a tuple for each; the ring is laid out as a table of owners once per layout.
-Source: key grouping; Karger et al., STOC 1997, with virtual nodes. Ours: the ring's places are
-cells of the leading hash bits, so that a look-up is one gather instead of a search; if virtual
-nodes fall into the same cell, the lower one owns it.
+Source: key grouping; Karger et al., STOC 1997, with virtual nodes. Ours: the places on the ring are
+cells of the leading hash bits, so that a look-up is one gather, not a search. If virtual nodes fall
+into the same cell, that of the lower instance owns it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from joinengine.kernels.hashing import Words, mix
 from joinengine.model.keys import HASH_BITS, Placement
 from joinengine.routing.routes import Instances
 
-#: Virtual nodes of an instance; the share of an instance then varies by 1/sqrt(128) = 9 %.
+#: Virtual nodes of each instance. With 128, its share varies by 1/sqrt(128) = 9 %.
 VIRTUAL_NODES = 128
-#: Cells of the ring. The number is the same for any number of instances, so that cells stay where
-#: they are; it is enough for some thousands of instances.
+#: The ring has 2**CELL_BITS cells for any number of instances, so that cells keep their places when
+#: the number changes. It is enough for some thousands of instances.
 CELL_BITS = 20
 
 
@@ -37,8 +37,8 @@ CELL_BITS = 20
 class Modulo:
     """Key hash modulo the number of instances.
 
-    The papers take the key itself modulo N; a mixed hash keeps patterns in the key numbers from
-    becoming load.
+    The papers take the key itself modulo N. A mixed hash prevents patterns in key numbers from
+    becoming load skew.
 
     >>> Modulo(4).homes(np.array([6, 9], np.uint64)).tolist()
     [2, 1]
@@ -79,7 +79,7 @@ class Ranges:
         return (hashes * np.uint64(self.instances) >> np.uint64(HASH_BITS)).astype(np.uint16)
 
 
-#: Key hash -> base home, of one copy.
+#: A base function without backups: key hash -> base home.
 Single = Modulo | Ring | Ranges
 
 BASES: Mapping[str, type[Single]] = {"modulo": Modulo, "ring": Ring, "cells": Ranges}
@@ -87,13 +87,13 @@ BASES: Mapping[str, type[Single]] = {"modulo": Modulo, "ring": Ring, "cells": Ra
 
 @dataclass(frozen=True, slots=True)
 class Backed:
-    """Base homes with backups: a key is at the instances of its row of `roles` (rows, copies).
+    """Base homes with backups: a key is at the instances in its row of `roles` (rows, copies).
 
-    The first of these is its home, the others have a backup each. There are N rows for each *lot*
-    of keys, since the keys of a base home are dealt into `spread` lots: those of home d and lot l
-    have row d + N * l. Until an instance is lost, row d + N * l has d, and from another instance on
-    for each lot those after d; or, if instances have standbys, d and its standbys, which hold
-    nothing else. Then there is one lot, and `roles[d]` in any order are a *group*.
+    The first instance of a row is the home, each other one has a backup. The keys of one base home
+    are dealt into `spread` *lots*; the keys of home d and lot l have row d + N * l. As long as no
+    instance is lost, this row holds d and then instances that follow d, where each lot begins at
+    a different one. If instances have standbys, the row holds d and its standbys, which hold
+    nothing else. Then there is one lot, and the instances of `roles[d]` are a *group*.
 
     >>> Backed.over(Modulo(4), backups=2).roles[3].tolist()
     [3, 0, 1]
@@ -110,11 +110,11 @@ class Backed:
     def over(
         cls, single: Single, backups: int, domains: int | None = None, spread: int = 1
     ) -> Backed:
-        """The backups of instance d are at the instances after it, beginning at `spread` of these.
+        """Backups at the instances after the home d; the first is one of `spread` instances.
 
-        `domains`: instances whose numbers are equal modulo it fail together, so those after d of
-        whose domains the key has a copy are left out, as long as there are others. `spread` is at
-        most `widest_spread`.
+        `domains`: instances whose numbers are equal modulo this number fail together. So instances
+        in a domain that has a copy of the key are passed over, as long as there are others.
+        `spread` is at most `widest_spread`.
 
         >>> Backed.over(Modulo(4), backups=1, domains=3).roles[3].tolist()
         [3, 1]
@@ -136,18 +136,19 @@ class Backed:
 
     @property
     def instances(self) -> int:
-        """How many instances there are, standbys included."""
+        """The number of instances, standbys included."""
         return int(self.roles.max()) + 1
 
     @property
     def spread(self) -> int:
-        """Into how many lots the keys of a base home are dealt, each with backups elsewhere."""
+        """The number of lots of keys that a base home has; their backups are elsewhere."""
         return len(self.roles) // self.single.instances
 
     def rows(self, hashes: Words) -> NDArray[np.int64]:
-        """(n,) key hashes -> (n,) their rows of `roles`.
+        """(n,) key hashes -> (n,) rows of `roles`.
 
-        The quotient is independent of the base home, be that the remainder or given by high bits.
+        The lot comes from the quotient of hash and N. So it is independent of the base home, which
+        is the remainder or comes from the high bits.
         """
         n, homes = self.single.instances, self.single.homes(hashes).astype(np.int64)
         if self.spread == 1:
@@ -178,7 +179,9 @@ class Backed:
 
 
 def widest_spread(instances: int, domains: int) -> int:
-    """At how many instances keys of any home may have a first backup, in domains of other homes.
+    """The greatest number of instances over which first backups can spread, for any home.
+
+    A first backup lies in another domain than its home, if there are several domains.
 
     >>> widest_spread(7, domains=7), widest_spread(7, domains=3), widest_spread(7, domains=1)
     (6, 4, 6)
@@ -188,9 +191,10 @@ def widest_spread(instances: int, domains: int) -> int:
 
 
 def following(instance: int, instances: int, domains: int, lot: int = 0) -> Iterator[int]:
-    """All instances from one on, the first of each domain before the others.
+    """All instances, beginning with `instance`; the first of each domain precede all others.
 
-    After the first come those that follow it, from that on at which keys of a lot have a backup.
+    The second is the instance at which the keys of lot `lot` have their first backup, and the rest
+    follow it in a circle.
 
     >>> list(following(3, 5, domains=3)), list(following(3, 5, domains=3, lot=1))
     ([3, 4, 2, 0, 1], [3, 1, 2, 4, 0])
@@ -211,7 +215,7 @@ def following(instance: int, instances: int, domains: int, lot: int = 0) -> Iter
     yield from others
 
 
-#: Key hash -> where it lives unless a routing table says otherwise.
+#: A base function: key hash -> base home and, for `Backed`, backups.
 Base = Modulo | Ring | Ranges | Backed
 
 
@@ -221,13 +225,13 @@ def holders_of(base: Base, hashes: Words) -> Instances:
 
 
 def placements(base: Base, hashes: Words) -> list[Placement]:
-    """(n,) key hashes -> how the keys lie that no routing table lists."""
+    """(n,) key hashes -> n placements of keys that no routing table lists."""
     return [Placement.whole(home, tuple(more)) for home, *more in holders_of(base, hashes).tolist()]
 
 
 @lru_cache(maxsize=16)
 def _owners(instances: int) -> NDArray[np.uint16]:
-    """(cells,) the owner of each cell."""
+    """(cells,) instance that owns each cell."""
     numbers = np.arange(instances * VIRTUAL_NODES, dtype=np.uint64)
     cells = mix(numbers + np.uint64(0x52494E47)) >> np.uint64(64 - CELL_BITS)
     owner = np.full(1 << CELL_BITS, instances, np.int64)

@@ -1,6 +1,6 @@
-"""Where keys lie under a routing table, as arrays: their homes, and their backups.
+"""The homes and backups of keys under a routing table, as arrays.
 
-Cost: some array operations over the keys, however many of them the table has.
+Cost: some array operations over the keys, however many keys the table lists.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from joinengine.routing.table import RoutingTable
 def fragments_of(
     hashes: Words, table: RoutingTable, base: Base
 ) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """The fragments of (K,) keys: the number of its key, its instance, and its share, of each.
+    """(K,) key hashes -> for each of their fragments: place of its key, its instance, its share.
 
-    Those of a key stand together.
+    The fragments of a key are adjacent.
     """
     columns, (rows, places, others) = table.columns, _listed(hashes, table)
     counts = np.diff(columns.bounds)[rows]
@@ -32,7 +32,10 @@ def fragments_of(
 
 
 def backups_of(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, Ints]:
-    """The pairs of (K,) keys and instances of their backups; a key's pairs stand together."""
+    """(K,) key hashes -> for each of their backups, the place of its key, and its instance.
+
+    The backups of a key are adjacent.
+    """
     if not isinstance(base, Backed):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     plain = base.holders(hashes)[:, 1:].astype(np.int64)
@@ -44,7 +47,7 @@ def backups_of(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, In
 
 
 def _listed(hashes: Words, table: RoutingTable) -> tuple[Ints, Ints, Ints]:
-    """The rows of a table's columns that are among (K,) keys, their places, and other places."""
+    """Which of (K,) keys a table lists: rows in its columns, places in `hashes`, other places."""
     rows, places = table.columns.rows_in(hashes)
     others = np.ones(len(hashes), bool)
     others[places] = False

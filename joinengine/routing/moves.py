@@ -1,11 +1,11 @@
-"""The moves that take state from the homes of one routing table to those of the next.
+"""Plans the moves that bring state from the homes of one routing table to those of the next.
 
-Why: a plan speaks of keys and shares; state is held in word ranges. For each key that changes, the
-strips of the old and the new placement are laid over each other. If an instance is new for a range
-of u, it *pulls* that range from an instance that had it; if an instance is no longer named, it
-*drops* the range. That covers moves, splits, merges and every change of mode.
+Why: a plan is in terms of keys and shares, but state lies in word ranges. For each key that
+changes, the strips of the old and the new placement are laid over each other. An instance that is
+new for a range of u *pulls* that range from an instance that had it. An instance that no longer
+stores a range *drops* it. That covers moves, splits, merges and every change of mode.
 
-Law: after the moves each live tuple stands at exactly the instances that its new strip stores at.
+Law: after the moves, each live tuple is at exactly the instances where its new strip stores it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Moves:
 
 
 class Replaced(NamedTuple):
-    """The keys of one hash, whose placement changes."""
+    """The keys of one hash whose placement changes."""
 
     hash_: int
     before: Placement

@@ -1,4 +1,4 @@
-"""Deliveries: the output of all routers."""
+"""Deliveries, the output of all routers, and their flags."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Instances = NDArray[np.uint16]
 Flags = NDArray[np.unsignedinteger]
 
 #: The flags of a delivery: to store, to store as a backup, to probe. A tuple reaches an instance at
-#: most once a batch. Each older layout version that lives has a probe flag of its own above PROBE
+#: most once a batch. Each older live layout version has its own probe flag above PROBE
 #: (`probe_flag`).
 STORE = np.uint8(1)
 BACKUP = np.uint8(2)
 PROBE = np.uint8(4)
 BOTH = STORE | PROBE
-#: Any of the flags that leave a copy of the tuple at the instance.
+#: The flags that leave a copy of the tuple at the instance.
 KEPT = STORE | BACKUP
 
 #: Instances are numbered in 16 bits.
@@ -25,7 +25,7 @@ MAX_INSTANCES = 1 << 16
 
 
 class Deliveries(NamedTuple):
-    """Row rows[i] of the batch goes to instances[i], to do flags[i].
+    """n deliveries: row rows[i] of the batch goes to instances[i], with flags[i].
 
     A router gives them in ascending order of rows.
     """
@@ -47,7 +47,10 @@ def probe_flag(slot: int) -> int:
 
 
 def watch_flag(versions: int, probes: int) -> int:
-    """The flag of being watched, above those of probing `probes` words under `versions` layouts."""
+    """The flag of a delivery to a watcher: above all probe flags.
+
+    These number `versions` layout versions times `probes` words.
+    """
     return probe_flag(versions * probes)
 
 

@@ -2,8 +2,8 @@
 
 Why: key-based layouts differ only in the planner that fills this table. A placement names the mode
 in which the homes of a key share its tuples. Here it becomes *strips*: for one side, a range of u,
-the instances that store it and those that it probes. Since a word is key hash above u, the strips
-of all keys stand in one sorted array, and one binary search finds both the key and the share.
+the instances that store it and those that it probes. Since a word has the key hash above u, the
+strips of all keys form one sorted array, and one binary search finds both the key and the strip.
 
 Law: the strips of a placement agree with `reference.protocol.stores` and `probes`.
 Cost: 2 ns a row to rule out most keys that are not in the table, 20 to 30 ns for other keys.
@@ -31,7 +31,7 @@ _FILTER_SHIFT = np.uint64(64 - _FILTER_BITS)
 
 
 class Strip(NamedTuple):
-    """From u_lower up to the next strip: the instances that store, and those that it probes."""
+    """A range of u from u_lower to the next strip: where its tuples are stored, what they probe."""
 
     u_lower: int
     stores: tuple[int, ...]
@@ -61,14 +61,15 @@ def strips(placement: Placement, side: Side) -> list[Strip]:
                 if side is Side.LEFT
                 else [homes[i::columns] for i in range(columns)]
             )
-            # The first u of line i is the least u with u * lines // U_ONE = i.
+            # Line i begins at the least u with u * len(lines) // U_ONE = i.
             return [Strip(-(-U_ONE * i // len(lines)), x, x) for i, x in enumerate(lines)]
 
 
 class Strips(NamedTuple):
-    """All strips of one side: strip j begins at words[j] and delivers bounds[j]:bounds[j + 1].
+    """All strips of one side, by ascending word.
 
-    The homes of a key come before its backups.
+    Strip j begins at words[j] and delivers to the instances in bounds[j]:bounds[j + 1]. The homes
+    of a key come before its backups.
     """
 
     words: Words
@@ -88,15 +89,15 @@ class TableRouter:
 
     @property
     def instances(self) -> int:
-        """How many instances there are."""
+        """The number of instances."""
         return self.base.instances
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored; their present holders do not matter."""
+        """The deliveries that store tuples; their present `holders` do not matter."""
         return storing(self.route(side, words))
 
     def route(self, side: Side, words: Words) -> Deliveries:
-        """(n,) words of one side -> at least n deliveries, those of one row side by side."""
+        """(n,) words of one side -> at least n deliveries; those of one row are adjacent."""
         everyone = np.arange(len(words))
         plain = holders_of(self.base, key_hash(words))
         if not len(self.listed):
@@ -146,7 +147,7 @@ class RoutingTable:
 
     @cached_property
     def columns(self) -> Columns:
-        """The table as columns; made once, since it costs a loop over the keys."""
+        """The table as columns; computed once, since it takes a loop over the keys."""
         return Columns.of(self.placements)
 
     @property
@@ -184,7 +185,7 @@ class RoutingTable:
 
 
 def _compile(placements: Mapping[int, Placement], side: Side) -> Strips:
-    """The strips of keys, in the order in which the keys come."""
+    """The strips of keys, in the order of `placements`."""
     words, bounds, targets, flags = list[int](), [0], list[int](), list[int]()
     for hash_, placement in placements.items():
         for strip in strips(placement, side):
@@ -222,7 +223,7 @@ def to_json(table: RoutingTable) -> list[list[object]]:
 
 
 def to_columns(table: RoutingTable) -> dict[str, list[Any]]:
-    """The table as plain values that are short, and made quickly.
+    """The table as plain values, in a short form that is made quickly.
 
     `whole`: the hashes of whole keys without backups, and their homes; `others`: as `to_json`.
     """

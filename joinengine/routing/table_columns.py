@@ -1,7 +1,7 @@
-"""The routing table as columns, for whoever looks at all of its keys in every batch.
+"""The routing table as columns, for code that looks at all of its keys in every batch.
 
-Why: a table may hold 10^5 keys. A loop over them in Python is a tenth of a second or more; it runs
-once for each new table, here, and not in every batch.
+Why: a table may hold 10^5 keys. A loop over them in Python takes a tenth of a second or more. Here
+it runs once for each new table, not in every batch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ class Columns(NamedTuple):
     """K keys by ascending hash: `hashes`, `copied`, `split_sides` and `whole` are (K,).
 
     Key k has the homes `homes[bounds[k]:bounds[k + 1]]`, each once, in the order of their
-    fragments, with `shares` of it; and backups at `backups[backup_bounds[k]:backup_bounds[k + 1]]`.
-    `grid_columns` (K,): cells in a row of its grid; 0: it has none.
+    fragments; `shares` has their shares. Its backups are at
+    `backups[backup_bounds[k]:backup_bounds[k + 1]]`. `grid_columns` (K,): cells in a row of the
+    key's grid; 0: it has no grid.
     """
 
     hashes: Words
@@ -65,12 +66,12 @@ class Columns(NamedTuple):
 
     @property
     def plain(self) -> NDArray[np.bool_]:
-        """(K,) which keys are whole and have no backup; most are."""
+        """(K,) which keys are whole and have no backup, as most keys are."""
         rows: NDArray[np.bool_] = self.whole & (np.diff(self.backup_bounds) == 0)
         return rows
 
     def rows_in(self, hashes: Words) -> tuple[Ints, Ints]:
-        """The rows of keys that are among (n,) ascending `hashes`, and their places there."""
+        """The rows of the keys that are among (n,) ascending `hashes`, and their places there."""
         return rows_among(self.hashes, hashes)
 
 

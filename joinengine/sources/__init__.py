@@ -1,1 +1,1 @@
-"""Where tuples come from: files in a recorded order, and how they are read. No Spark."""
+"""The sources of tuples, files and topics: their feeds, and how tasks read them. No Spark."""

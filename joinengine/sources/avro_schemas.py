@@ -1,8 +1,8 @@
-"""Schemas of Avro: the columns of a record, and what a reader's defaults stand for.
+"""Reads schemas of Avro: the columns of a record, and the values of a reader's defaults.
 
 A type is *plain* without its logical type: instants are numbers, decimals are bytes. Avro resolves
-the schemas of writer and reader by plain types alone (specification, Schema Resolution). The
-reader's schema says what a plain value stands for.
+the schemas of writer and reader only by plain types (specification, Schema Resolution). The
+reader's schema then gives the logical type of a plain value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOGICAL = {
     "uuid": pa.string(),
     **{name: kind for name, (kind, _) in INSTANTS.items()},
 }
-#: Digits of a decimal are never rounded.
+#: The context for decimals, with enough digits that none is rounded.
 _EXACT = Context(prec=100)
 
 
@@ -55,7 +55,7 @@ def library() -> Any:
 
 
 def schema_text(schema: Any, registry: Registry | None, topic: str) -> str:
-    """The reader's schema as JSON: the one that is given, or the newest of the topic's values."""
+    """The reader's schema as JSON: the given one, or the newest of the topic's values."""
     if schema is None and registry is not None:
         path = f"subjects/{topic}-value/versions/latest"
         try:
@@ -76,9 +76,9 @@ def schema_text(schema: Any, registry: Registry | None, topic: str) -> str:
 
 
 def with_references(answer: Mapping[str, Any], registry: Registry, patience_s: float = 0.0) -> str:
-    """The schema of a registry's answer; those that it refers to stand where they are named.
+    """The schema of a registry's answer, with the schemas to which it refers in place.
 
-    Raises what `Registry.ask` raises.
+    Raises the errors of `Registry.ask`.
     """
     others, answers, text = dict[str, Any](), [answer], str(answer["schema"])
     while answers:
@@ -92,7 +92,7 @@ def with_references(answer: Mapping[str, Any], registry: Registry, patience_s: f
 
 
 def _filled(node: Any, others: dict[str, Any], space: str) -> Any:
-    """A schema with `others` where they are named first, which are then taken out of them."""
+    """A schema with each of `others` at its first mention; removes these from `others`."""
     if isinstance(node, str):
         name = next((name for name in (node, f"{space}.{node}") if name in others), None)
         return node if name is None else _filled(others.pop(name), others, "")
@@ -111,9 +111,9 @@ def _filled(node: Any, others: dict[str, Any], space: str) -> Any:
 
 
 def columns_of(text: str, names: Sequence[str] | None = None) -> pa.Schema:
-    """The columns of an Avro record; `names`: some of them, None: all.
+    """The columns of an Avro record; `names`: only these; None: all.
 
-    Raises InvalidRequest for what is no record of known types, or lacks one of `names`.
+    Raises InvalidRequest if it is not a record of known types, or lacks one of `names`.
     """
     try:
         parsed = expanded(text)
@@ -138,7 +138,7 @@ def _named_type(name: str, kind: Any) -> pa.DataType:
 
 
 def type_of(kind: Any) -> pa.DataType:
-    """The type of a column. Raises TypeError for a type that is not read: what it is."""
+    """The column type of an Avro type. Raises TypeError, with the type, if it is not supported."""
     if isinstance(kind, list):
         others = [branch for branch in kind if branch != "null"]
         if len(others) != 1:
@@ -162,7 +162,7 @@ def type_of(kind: Any) -> pa.DataType:
 
 
 def as_logical(column: pa.Array, kind: Any) -> pa.Array:
-    """A column of plain values -> what they stand for by their type."""
+    """A column of plain values -> the column of their logical type."""
     if isinstance(kind, list):
         return as_logical(column, next(branch for branch in kind if branch != "null"))
     if isinstance(kind, str):
@@ -196,19 +196,19 @@ def _as_logical_value(column: pa.Array, kind: Mapping[str, Any]) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def expanded(text: str) -> Any:
-    """A schema in which types stand where they are named again."""
+    """A schema with each type written out wherever it is named."""
     return library().schema.expand_schema(json.loads(text))
 
 
 @lru_cache(maxsize=64)
 def expanded_plain(text: str) -> Any:
-    """The same, of plain types."""
+    """A schema with each type written out, as plain types."""
     return library().schema.expand_schema(_plain(json.loads(text)))
 
 
 @lru_cache(maxsize=64)
 def parsed_plain(text: str) -> Any:
-    """A schema of plain types for the library, whose defaults are values of their types."""
+    """A schema of plain types for the library, with defaults as values of their types."""
     parsed = library().parse_schema(_plain(json.loads(text)))
     records = dict[str, Any]()
     _see(parsed, records)
@@ -232,7 +232,7 @@ def _plain(node: Any) -> Any:
 
 
 def _see(kind: Any, named: dict[str, Any]) -> None:
-    """Add the types that have names to `named`."""
+    """Add the named types in `kind` to `named`."""
     if isinstance(kind, list):
         for branch in kind:
             _see(branch, named)
@@ -245,7 +245,7 @@ def _see(kind: Any, named: dict[str, Any]) -> None:
 
 
 def _value_of(default: Any, kind: Any, named: Mapping[str, Any]) -> Any:
-    """The value that a default of JSON stands for (specification, Complex Types: Records)."""
+    """The value of a default in JSON (specification, Complex Types: Records)."""
     if isinstance(kind, str) and kind in named:
         kind = named[kind]
     if isinstance(kind, list):

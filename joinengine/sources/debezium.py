@@ -1,10 +1,10 @@
-"""Envelopes of Debezium: the row of a database before and after each of its changes.
+"""Decodes envelopes of Debezium: the row of a database before and after each of its changes.
 
 An envelope has the fields `op`, `before` and `after`, and others that are not read. It is an object
-of JSON, with the schema beside it or without, or a record of Avro.
+of JSON, with or without its schema beside it, or a record of Avro.
 
-Law: the changes of a topic, added up by row, are the table. So a change that does not say which row
-goes is refused.
+Law: the changes of a topic, added up by row, are the table. So a change without the row that goes
+is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from joinengine.sources.json_values import NOTHING, Refused, as_json, from_json,
 from joinengine.sources.kafka_avro import read_avro
 from joinengine.world.schema_registry import Registry
 
-#: What `op` says: a row is inserted, was there, is updated, or is deleted.
+#: Values of `op` by which a row comes or goes: c insert, r existing row, u update, d delete.
 _COMES, _GOES = ("c", "r", "u"), ("u", "d")
 ENVELOPE = ("op", "before", "after")
 
@@ -41,7 +41,7 @@ def rows_inserted(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
 
 
 def changes_of_json(values: Sequence[Any], payload: pa.Schema) -> tuple[pa.Table, list[int]]:
-    """The rows that come and go by envelopes of JSON, and how many each envelope has."""
+    """The rows that come and go by envelopes of JSON, and the number of rows of each envelope."""
     there = [value for value in values if value is not None]
     row = pa.schema([field for field in payload if field.name != CHANGE])
     envelopes = _envelopes(there, row) if there else None
@@ -55,9 +55,9 @@ def changes_of_avro(
     text: str,
     registry: Registry | None,
 ) -> tuple[pa.Table, list[int]]:
-    """The same of envelopes that are records of Avro; `text`: the reader's schema.
+    """As `changes_of_json`, for envelopes that are records of Avro; `text`: the reader's schema.
 
-    `whole`: all columns that there are, of which `payload` has some.
+    `whole`: all columns of the row; `payload`: the columns to return.
     """
     there = [value for value in values if value is not None]
     if not there:
@@ -70,7 +70,7 @@ def changes_of_avro(
 
 
 def _envelopes(values: Sequence[Any], row: pa.Schema) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """(n,) ops, and the rows before and after, of envelopes with their schema or without."""
+    """(n,) ops, and (n,) rows before and after, of envelopes with or without their schema."""
     kind = pa.struct(as_json(row) if row.names else NOTHING)
     fields = [pa.field("op", pa.string()), *(pa.field(name, kind) for name in ENVELOPE[1:])]
     read = objects(values, pa.schema([*fields, pa.field("payload", pa.struct(fields))]))
@@ -85,9 +85,10 @@ def _changes(
     envelopes: tuple[pa.Array, pa.Array, pa.Array] | None,
     payload: pa.Schema,
 ) -> tuple[pa.Table, list[int]]:
-    """The rows that come and go, those of an envelope that go first; a tombstone has none.
+    """The rows that come and go, and the number of rows of each envelope; a tombstone has none.
 
-    Raises Refused for an unknown `op`, and for a row that is missing.
+    Within an envelope, rows that go come first. Raises Refused for an unknown `op`, and for a
+    missing row.
     """
     if envelopes is None:
         return payload.empty_table(), [0] * len(values)
@@ -117,7 +118,7 @@ def _changes(
 
 
 def _table(rows: pa.StructArray, payload: pa.Schema, signs: pa.Array | None = None) -> pa.Table:
-    """Rows as columns of `payload`; `signs`: their changes."""
+    """The rows as a table with the columns of `payload`; `signs`: their changes."""
     if not payload.names:
         return pa.table({"": rows})
     parts = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}

@@ -1,17 +1,18 @@
-"""Finding: the files of a place that nobody has logged yet, a bounded number at a time.
+"""Finds the files of a place that are not in the source log yet, a bounded number at a time.
 
-Why: a folder that gets files for months holds a million of them, and a loop that waits for the next
-one looks a hundred times a second. So what has come in is noticed (joinengine.sources.notices),
-and a look costs as much as there is to notice. The first look is *whole*, at all names of the
-place, and so is one when notices may be short; and all are where there are no notices: in object
-stores, on file systems that other machines write, for a single file.
+Why: a folder that gets files for months holds a million of them, and an idle loop looks for the
+next one a hundred times a second. So a look reads notices (`joinengine.sources.notices`), and costs
+only as much as there is new. The first look is *whole*: it reads all names of the place. So is a
+look when notices may be missing. If there are no notices, all looks are whole: in object stores, on
+file systems that other machines write, and for a single file.
 
-Notices are not believed for ever: once in SWEEP_S all names are read nevertheless, some with each
-look, so that a look stays short. What no notice tells, such as a folder of another file system that
-is mounted below, is found by then.
+Even with notices, all names are read once in SWEEP_S, some with each look, so that a look stays
+short. This finds files without a notice, such as those of another file system that is mounted
+below.
 
-Law: a file that stays is found by the whole look after it has come, or sooner.
-Cost: without news 20 us; a whole look 1 us for each known file, and 3 us for each new one.
+Law: a file that stays is found by the next whole look, or sooner.
+Cost: 20 us if nothing is new; a whole look takes 1 us for each known file, and 3 us for each new
+one.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from joinengine.sources.notices import Notices, notices_of
 from joinengine.sources.positions import Logged
 from joinengine.sources.sourcefiles import SourceFile, check_name, found_below, look_at, paths_below
 
-#: So many files wait at most to be logged; of more the oldest, and the others are found later.
+#: The most files that wait to be logged; of more, the oldest wait, and others are found later.
 MOST_WAITING = 100_000
-#: So often all names are read although changes are noticed, in seconds.
+#: Seconds in which all names are read once, although changes are noticed.
 SWEEP_S = 60.0
 
 
 def by_modification(file: SourceFile) -> tuple[int, str]:
-    """The order in which files appeared."""
+    """The sort key of the order in which files appeared."""
     return file.modified_ns, file.path
 
 
 def by_name(file: SourceFile) -> str:
-    """The order of their paths."""
+    """The sort key of the order of paths."""
     return file.path
 
 
 class Finding:
-    """The files below `place` that are not in `logged`, in the order of `key`.
+    """Finds the files below `place` that are not in `logged`, in the order of `key`.
 
-    `is_bounded`: at most MOST_WAITING of them.
+    `is_bounded`: it finds at most MOST_WAITING of them at a time.
     """
 
     def __init__(
@@ -61,17 +62,17 @@ class Finding:
         self._most = MOST_WAITING if is_bounded else None
         self._notices: Notices | None = None
         self._asked_s = -math.inf
-        #: paths that are found, and neither logged nor dropped
+        #: paths that were found, and are neither logged nor dropped
         self._waiting = dict[str, None]()
         #: path -> size and time of a file that was dropped
         self._dropped = dict[str, tuple[int, int]]()
-        #: whether there are more than those that wait
+        #: whether there may be more files than those that wait
         self.left_some = True
         self._sweep: Iterator[list[str]] = iter(())
         self._swept_s = 0.0
 
     def look(self, now_s: float) -> list[SourceFile]:
-        """The files that are found, in order."""
+        """The files that are found and not logged, in order."""
         noticed = [] if self._notices is None else self._notices.read()
         is_short = self._notices is None or self._notices.are_short
         waiting = self._logged.unknown(list(self._waiting))
@@ -89,7 +90,7 @@ class Finding:
         return files
 
     def drop(self, file: SourceFile) -> None:
-        """Leave a file out as long as it stays as it is."""
+        """Leave a file out as long as it does not change."""
         self._dropped[file.path] = file.size, file.modified_ns
 
     def close(self) -> None:
@@ -102,7 +103,7 @@ class Finding:
         if self._notices is None and abs(now_s - self._asked_s) >= SWEEP_S:
             self._notices, self._asked_s = notices_of(self._place), now_s
         if self._notices is not None:
-            self._notices.are_short = False  # what comes from here on is noticed or seen
+            self._notices.are_short = False  # from here on, new files are noticed or seen
         files = found_below(self._place, self._logged.unknown, self._watch)
         files = filter(self._is_new, files)
         self._swept_s, self._sweep, self.left_some = now_s, iter(()), False
@@ -116,8 +117,8 @@ class Finding:
         return self._dropped.get(file.path) != (file.size, file.modified_ns)
 
     def _swept(self, now_s: float) -> list[str]:
-        """The next names of all."""
-        if abs(now_s - self._swept_s) >= SWEEP_S:  # the clock may be set
+        """The next few of all names."""
+        if abs(now_s - self._swept_s) >= SWEEP_S:  # the clock may have been set back
             self._swept_s, self._sweep = now_s, paths_below(self._place, self._watch)
         return next(self._sweep, [])
 

@@ -1,21 +1,21 @@
-"""Feeds: Parquet files as streams of row groups, in a recorded order that can be replayed.
+"""Feeds: the interface `Feed`, and Parquet files as replayable streams of row groups.
 
-Why: a source that hands out *which row groups to read* lets the route task open them with Arrow
-itself; no tuple is converted in the JVM. A position in a feed is a count, so an offset is a number.
+Why: a feed says only *which row groups to read*, and the route task opens these with Arrow. So the
+JVM converts no tuple. A position in a feed of files is a count of row groups.
 
-There are two kinds. A *folder* feed watches a folder of the user and logs each file that it finds,
-with its row groups, before it hands out a position after the file; on restart the log, not the
-folder, says what a position means, and two drivers that look at the same time have one log
-(joinengine.sources.sourcelog).
+There are two kinds of feeds of files. A *folder* feed watches a folder of the user. It logs each
+file that it finds, with its row groups, before it returns a position after the file. On restart,
+the log, not the folder, says what a position means. Two drivers that look at the same time share
+one log (`joinengine.sources.sourcelog`).
 
-A *recorded* feed is a finite stream that was cut into intervals when it was written; it also knows
+A *recorded* feed is a finite stream that was cut into intervals when it was written. It also knows
 how far event time has come at the end of each interval.
 
-A file that is to be skipped is in the log with the reason, and takes one position, so that it is
-handed out once, as a row group that holds nothing.
+A file that is skipped is in the log with the reason. It takes one position, so that it is read once
+as a row group without rows.
 
-Law: the same positions give the same row groups, for ever, to every driver; a file is in the log
-for reading at most once. If a logged file has changed since, it is refused by name, or skipped.
+Law: the same positions always give the same row groups, to every driver. A file is in the log for
+reading at most once. If a logged file has changed, it is refused by name, or skipped.
 """
 
 from __future__ import annotations
@@ -55,58 +55,58 @@ from joinengine.world.world import MACHINE
 _log = logging.getLogger("joinengine")
 #: The progress of a stream that has ended.
 ENDED = math.inf
-#: How long a look that waits for half-written files sleeps before it looks again, in seconds.
+#: Seconds that a look which waits for half-written files sleeps before it looks again.
 _AGAIN_S = 0.5
 
 
-#: Lets seconds pass; true: whoever waits is to stop.
+#: Waits some seconds; returns a true value if the wait must end.
 Rest = Callable[[float], object]
 
 
 class Feed(ABC):
-    """A stream of pieces, which tasks read. The feed alone knows which of two places is later.
+    """A stream of pieces that tasks read. Only the feed knows which of two places is later.
 
-    One that says nothing else writes nothing, and keeps nothing open.
+    By default, a feed writes nothing, and keeps nothing open.
     """
 
     @abstractmethod
     def discover(self, *, wait: Rest | None = None) -> None:
-        """Look for new row groups; `wait`: until no file of the first look is half-written.
+        """Look for new pieces. With `wait`, look until no file of the first look is half-written.
 
-        It is called with seconds, and lets them pass; what it returns is true if waiting must end.
+        `wait(seconds)` waits, and returns a true value if this must end.
         """
 
     def check(self) -> None:
-        """Raise what `discover` would; nothing is written."""
+        """Raise the errors of `discover`; write nothing."""
 
     def take_over(self, generation: int) -> None:
-        """Write from now on for the driver of a generation."""
+        """From now on, write for the driver of a generation."""
 
     def tidy(self) -> None:
-        """Put in order what the feed has written; between two batches, after a committed one."""
+        """Tidy up the feed's files; called between two batches, after a committed one."""
 
     def close(self) -> None:
-        """Let go of what looking has opened; what is known stays known."""
+        """Close what looks have opened; the feed still knows its pieces."""
 
     @abstractmethod
     def begin(self) -> Any:
-        """The place where a query begins that has read nothing."""
+        """The place at which a query begins to read."""
 
     @abstractmethod
     def end(self) -> Any:
-        """The place after all that is known."""
+        """The place after all known pieces."""
 
     @abstractmethod
     def awaited(self) -> Any:
-        """The place up to which it is read before other feeds, if it is read first."""
+        """The place up to which the feed is read before others, if it is read first."""
 
     @abstractmethod
     def advance(self, position: Any) -> Any:
-        """The end of the interval that begins at `position`; `position` if nothing follows it."""
+        """The end of the interval that begins at `position`; `position` if nothing follows."""
 
     @abstractmethod
     def is_beyond(self, position: Any, other: Any) -> bool:
-        """Whether anything lies between `other` and a later `position`."""
+        """Whether `position` is later than `other`, with pieces between them."""
 
     @abstractmethod
     def later(self, position: Any, other: Any) -> Any:
@@ -118,20 +118,20 @@ class Feed(ABC):
 
     @abstractmethod
     def check_reaches(self, position: Any) -> None:
-        """Raise DamagedState if the feed does not know what lies before a place."""
+        """Raise DamagedState if the feed does not know the pieces before a place."""
 
     @abstractmethod
     def pieces(self, start: Any, end: Any) -> Sequence[Piece]:
-        """What lies between two places."""
+        """The pieces between two places."""
 
     def progress(self, position: Any) -> float | None:
-        """Event time (microseconds) below which nothing follows `position`; None: unknown."""
+        """The event time (us) below which no tuple follows `position`; None: unknown."""
         return None
 
     def behind(self, position: Any) -> tuple[dict[int, int], int] | None:
-        """Partition -> how many messages wait behind a place; None: it has no partitions.
+        """Partition -> how many messages wait after a place; None: the feed has no partitions.
 
-        And after how many microseconds without a message a partition is idle.
+        The second value: after how many microseconds without messages a partition is idle.
         """
         return None
 
@@ -166,7 +166,7 @@ class CountedFeed(Feed):
     @override
     def check_reaches(self, position: int) -> None:
         if position > self.end():
-            self.row_groups(position, position)  # another driver may have logged them
+            self.row_groups(position, position)  # reads what another driver may have logged
 
     @override
     def pieces(self, start: int, end: int) -> Sequence[Piece]:
@@ -176,9 +176,8 @@ class CountedFeed(Feed):
 class FolderFeed(CountedFeed):
     """The Parquet files of a folder, in the order in which they appeared, or of names or times.
 
-    A position counts row groups. An interval is whole row groups, one at least, until
-    `rows_per_interval` rows are reached. If the feed `ends`, no file will follow those that it
-    knows.
+    A position counts row groups. An interval consists of whole row groups, at least one, until
+    `rows_per_interval` rows are reached. If the feed `ends`, no file follows those that it knows.
     """
 
     def __init__(
@@ -191,8 +190,8 @@ class FolderFeed(CountedFeed):
         *,
         ends: bool = False,
     ) -> None:
-        """`expected`: None: any file will do. `footers`: those that are known, by path."""
-        self._folder = folder.rstrip("/") or "/"  # files have one path, however they are found
+        """`expected`: None: any file fits. `footers`: path -> footer, if known already."""
+        self._folder = folder.rstrip("/") or "/"  # so that a file always has the same path
         self._ends = ends
         self._rows_per_interval = rows_per_interval
         self._log = log
@@ -203,10 +202,10 @@ class FolderFeed(CountedFeed):
 
     @override
     def discover(self, *, wait: Rest | None = None) -> None:
-        """Log files that have appeared since, MOST_FILES of them; hidden ones (`.`, `_`) never.
+        """Log new files, at most MOST_FILES of them; hidden ones (`.`, `_`) never.
 
-        With `wait` all of them; a file that still changes when the time for it is over is left to a
-        later look. Raises InvalidRequest, with the file, for one that is bad and not to be skipped.
+        With `wait`, log all of them; a file that still changes when its time is over is left to a
+        later look. Raises InvalidRequest, with the file, for a bad file that may not be skipped.
         """
         self._look()
         if wait is None:
@@ -233,7 +232,7 @@ class FolderFeed(CountedFeed):
             if self._log is None or self._log.append(entries):
                 self._take(entries)
                 return
-            self._read_on()  # another driver was faster; it may have logged the same files
+            self._read_on()  # another driver was faster, and may have logged the same files
 
     @override
     def check(self) -> None:
@@ -245,7 +244,7 @@ class FolderFeed(CountedFeed):
             self._log.generation = generation
 
     def _read_on(self) -> None:
-        """Take up the entries that other drivers have logged."""
+        """Read the entries that other drivers have logged."""
         for files in () if self._log is None else self._log.read_on():
             self._logged.add(files)
 
@@ -270,7 +269,7 @@ class FolderFeed(CountedFeed):
 
     @override
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
-        """The row groups between two positions, which another process may have logged.
+        """The row groups between two positions, including those that another process has logged.
 
         Raises DamagedState if the log is shorter.
         """
@@ -286,13 +285,13 @@ class FolderFeed(CountedFeed):
 
     @override
     def progress(self, position: int) -> float | None:
-        """Unknown, since files do not say which event times follow; or that the feed has ended."""
+        """ENDED at the end of a feed that ends; otherwise None, since later files are unknown."""
         has_ended = self._ends and position >= self.end() and not self._listing.has_more
         return ENDED if has_ended else None
 
     def _take(self, entries: Sequence[Entry]) -> None:
         if self._log is None:
-            # A restart would not know of skipped files, and count other positions.
+            # Without a log, a restart would not know of skipped files, and count other positions.
             skipped = [entry for entry in entries if "skipped" in entry]
             entries = [entry for entry in entries if "skipped" not in entry]
             for entry in skipped:
@@ -305,8 +304,8 @@ class FolderFeed(CountedFeed):
 class RecordedFeed(CountedFeed):
     """A finite stream that was written interval by interval; a position counts intervals.
 
-    `index` is a JSON file: `intervals`, per interval its row groups [file, group, rows], and
-    `progress`, per interval the event time below which nothing follows it.
+    `index` is a JSON file: `intervals` has, per interval, its row groups [file, group, rows];
+    `progress` has, per interval, the event time below which no tuple follows it.
     """
 
     def __init__(self, index: str) -> None:
@@ -317,7 +316,7 @@ class RecordedFeed(CountedFeed):
 
     @override
     def discover(self, *, wait: Rest | None = None) -> None:
-        """Nothing is ever new."""
+        """Do nothing: a recorded stream gets no new files."""
 
     @override
     def end(self) -> int:
@@ -334,7 +333,7 @@ class RecordedFeed(CountedFeed):
 
     @override
     def progress(self, position: int) -> float | None:
-        """The event time recorded at the cut; at the end, that the stream has ended."""
+        """The event time recorded for the end of the interval; ENDED after the last one."""
         if position >= len(self._intervals):
             return ENDED
         return None if position == 0 else self._progress[position - 1]
@@ -349,9 +348,9 @@ class FeedKind(StrEnum):
 
 
 def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = None) -> Feed:
-    """A feed from the plain values that travel to the source; `footers` as in `FolderFeed`.
+    """A feed from plain options; `footers`: as in `FolderFeed`.
 
-    Raises InvalidRequest for a kind that is unknown.
+    Raises InvalidRequest for an unknown kind.
     """
     match one_of(FeedKind, options["kind"], "feed"):
         case FeedKind.FOLDER:
@@ -364,14 +363,14 @@ def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = No
         case FeedKind.RECORDED:
             return RecordedFeed(options["path"])
         case FeedKind.KAFKA:
-            # It makes a feed of the kind that is defined here.
+            # Imported here, because that module imports this one.
             from joinengine.sources.kafka_feed import KafkaFeed  # noqa: PLC0415
 
             return KafkaFeed(options["topic"], options.get("log"))
 
 
 def expected_of(options: dict[str, Any]) -> Expected:
-    """What a folder feed expects of its files, from the same plain values."""
+    """The demands of a folder feed on its files, from its plain options."""
     text = options.get("columns")
     return Expected(
         columns=None if text is None else from_text(text),

@@ -1,4 +1,4 @@
-"""The earliest event time of a Parquet file, by the statistics in its footer."""
+"""Finds the earliest event time of a Parquet file from the statistics in its footer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 
 
 def least_time(metadata: Any, column: str) -> float | None:
-    """The earliest time of a timestamp column, by Parquet metadata, in microseconds; -inf: none.
+    """The earliest time (us) of a timestamp column, from Parquet metadata; -inf: it has none.
 
-    None: the metadata does not say, since the writer has left out statistics.
+    None: unknown, because the writer has left out statistics.
     """
     schema = metadata.schema.to_arrow_schema()
-    at = schema.get_field_index(column)  # -1: there is none, or several
+    at = schema.get_field_index(column)  # -1: no such column, or several
     if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
         return -math.inf
     leaf = sum(_leaves(field.type) for field in list(schema)[:at])

@@ -1,8 +1,8 @@
-"""From values that are JSON objects to columns: the lines of one text, which Arrow reads at once.
+"""Reads values that are JSON objects into columns: as the lines of one text, by Arrow at once.
 
-Each value must begin with { and end with }, and there must be as many rows as values. So none has
-more or less than a row: what is open at the end of a line would go on with {, which nothing inside
-JSON does there.
+Each value must begin with { and end with }, and there must be as many rows as values. So each value
+is exactly one row: a value that is open at the end of its line would continue with the next line's
+{, which is not valid JSON there.
 
 As Spark and Kafka Connect write them, bytes are texts of base64, and floating-point numbers may be
 the texts "NaN", "Infinity" and "-Infinity". Instants with more digits are cut to microseconds.
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
-    """The objects that the values are, one row each, with these fields."""
+    """Values that are objects -> one row each, with the fields of `payload`. Raises Refused."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
     text = b"\n".join(values)
@@ -38,10 +38,10 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
         if not _are_braced(lines, text):
             raise Refused("it is no JSON object")
     if not text.isascii():
-        text.decode()  # Arrow does not look whether it is UTF-8
+        text.decode()  # Arrow does not check that it is UTF-8
     try:
         table = _read(text, payload)
-    except pa.ArrowInvalid as error:  # what is rare costs nothing where there is none
+    except pa.ArrowInvalid as error:  # so rare forms cost nothing unless they occur
         table = _read_again(text, payload, error)
     if table.num_rows != len(values):
         raise Refused(f"it holds {table.num_rows} objects")
@@ -52,9 +52,9 @@ def objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
 
 
 def _read_again(text: bytes, payload: pa.Schema, error: pa.ArrowInvalid) -> pa.Table:
-    """A text that Arrow does not take as it is: with texts that are numbers, or finer instants.
+    """Reads a text that Arrow refuses, with numbers given as texts, or finer instants, allowed.
 
-    Raises `error` if that does not help.
+    Raises `error` if this does not help.
     """
     mended = _with_bare_numbers(text, payload)
     fine = pa.schema([field.with_type(_in_nanoseconds(field.type)) for field in payload])
@@ -105,17 +105,17 @@ def _are_braced(lines: Sequence[bytes], text: bytes) -> bool:
     return bool((first == ord("{")).all() and (last == ord("}")).all())
 
 
-#: Where no column is asked for, rows are to be counted all the same.
+#: Read in place of no columns, so that rows are still counted.
 NOTHING = pa.schema([("", pa.string())])
 
 
 def as_json(payload: pa.Schema) -> pa.Schema:
-    """The types as which Arrow reads them: it takes dates for numbers, and texts for bytes."""
+    """The types as which Arrow reads JSON: texts in place of dates and bytes, for example."""
     return pa.schema([field.with_type(_as_read(field.type)) for field in payload])
 
 
 def from_json(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column that was read by `as_json`, as what it stands for. Raises Refused."""
+    """A column that was read as `as_json` says -> the column of type `kind`. Raises Refused."""
     if is_bytes(kind):
         return _bytes_of(column).cast(kind)
     if not holds(kind, is_bytes):
@@ -138,7 +138,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 
 def _bytes_of(texts: pa.Array) -> pa.Array:
-    """Bytes of their base64, which DuckDB decodes."""
+    """Texts of base64 -> their bytes, by DuckDB."""
     import duckdb  # noqa: PLC0415 # most values hold no bytes
 
     with duckdb.connect() as database:
@@ -151,9 +151,9 @@ def _bytes_of(texts: pa.Array) -> pa.Array:
 
 
 def _with_bare_numbers(text: bytes, payload: pa.Schema) -> bytes:
-    """A text whose fields of floating-point numbers hold NaN and not "NaN", as Arrow reads it.
+    """The text with NaN in place of "NaN" in floating-point fields, as Arrow reads it.
 
-    A name that other fields have too is left alone: their texts may be "NaN".
+    Fields whose name other fields share stay as they are: texts of these may be "NaN".
     """
     fields = list(_fields_of(payload))
     floats = {field.name for field in fields if pa.types.is_floating(field.type)}

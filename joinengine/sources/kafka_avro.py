@@ -1,14 +1,14 @@
-"""Values of messages that are Avro: with a schema that is given, or by the number of one.
+"""Decodes values of messages that are Avro, by a given schema or by the number of one.
 
-A value by a registry begins with a zero byte and the number of the schema that its writer had, in
-four bytes; the registry says which that is, and Avro's rules make the reader's columns of it.
+With a registry, a value begins with a zero byte and the number of its writer's schema, in four
+bytes. The registry has that schema, and Avro's rules convert its values to the reader's columns.
 
-Where a column is a field of the writer as it is, or one that the writer lacks, a chunk is read by
-columns (joinengine.kernels.avro_decoding). Else `fastavro` reads it message by message. The schemas
-decide, and no message does: so what can be read does not depend on what lies beside it.
+If each column is a field of the writer, unchanged, or one that the writer lacks, a chunk is read by
+columns (`joinengine.kernels.avro_decoding`). Otherwise, `fastavro` reads it message by message.
+Only the schemas decide this. So whether a message can be read does not depend on its neighbours.
 
-Cost: some 0.3 us a message of three fields by columns, 5 us message by message; a schema is asked
-for once in a process.
+Cost: some 0.3 us a message of three fields by columns, 5 us message by message; each process asks
+for a schema once.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from joinengine.sources.json_values import Refused
 from joinengine.world.schema_registry import NoSuchSchema, Registry
 from joinengine.world.world import MACHINE
 
-#: A zero, and the number of the writer's schema, the greatest byte first.
+#: Bytes of the header: a zero, and the big-endian number of the writer's schema.
 HEADER_BYTES = 5
-#: How long a registry may be away, as brokers may.
+#: Seconds for which a registry may be away, as brokers may.
 _PATIENCE_S = 60.0
-#: How long it is not asked again for a schema that it does not have: many messages may name it.
+#: Seconds in which it is not asked again for a missing schema, since many messages may name it; and
+#: the most such schemas.
 _MISSING_S, _MOST_MISSING = 5.0, 1024
 _missing = dict[tuple[Registry, int], tuple[float, str]]()
 
@@ -53,14 +54,14 @@ def _known(registry: Registry, number: int) -> str:
 
 
 def _written(registry: Registry, number: int) -> str:
-    """The schema of a writer. Raises Refused if the registry has none of this number."""
+    """The schema of a writer. Raises Refused if the registry has none with this number."""
     until_s, why = _missing.get((registry, number), (0.0, ""))
     if MACHINE.timer_s() >= until_s:
         try:
             return _known(registry, number)
         except NoSuchSchema as error:
             why = f"the schema registry has no schema {number}: {error}"
-            if len(_missing) >= _MOST_MISSING:  # such as the numbers in values that are no Avro
+            if len(_missing) >= _MOST_MISSING:  # for example, numbers read from values of no Avro
                 _missing.clear()
             _missing[registry, number] = MACHINE.timer_s() + _MISSING_S, why
     raise Refused(why)
@@ -69,7 +70,7 @@ def _written(registry: Registry, number: int) -> str:
 def read_avro(
     values: Sequence[Any], payload: pa.Schema, text: str, registry: Registry | None
 ) -> pa.Table:
-    """The records that the values are. Raises ValueError or what the library does for others."""
+    """Values that are records -> their columns. Raises ValueError, or the library's errors."""
     if None in values:
         raise ValueError("it has no value: it is a tombstone")
     content, ends = b"".join((*values, ROOM)), np.cumsum(np.fromiter(map(len, values), np.int64))
@@ -101,7 +102,7 @@ def _read(
     reader: str,
     payload: pa.Schema,
 ) -> pa.Table:
-    """Records that one writer has written, by columns if the schemas allow it."""
+    """The columns of records of one writer, read by columns if the schemas allow it."""
     try:
         others = _constants(writer, reader, tuple(payload.names))
     except _of_schemas() as error:
@@ -143,17 +144,17 @@ def _logical_columns(
 
 @lru_cache(maxsize=1024)
 def _kinds(writer: str, reader: str) -> dict[str, Any]:
-    """Field of the reader -> its type, with instants in the units in which they were written.
+    """Field of the reader -> its type, with instants in the writer's units.
 
-    Raises Refused for decimals of other digits, which match nothing (specification, Schema
-    Resolution).
+    Raises Refused for decimals of other precision or scale, which do not match (specification,
+    Schema Resolution).
     """
     made = _in_units_of(expanded(writer), expanded(reader), "")
     return {field["name"]: field["type"] for field in made["fields"]}
 
 
 def _in_units_of(theirs: Any, ours: Any, where: str) -> Any:
-    """The reader's type, with the writer's instants; `where`: the field that has it."""
+    """The reader's type, with instants in the writer's units; `where`: its field."""
     theirs, mine = _single(theirs), _single(ours)
     if not (isinstance(theirs, Mapping) and isinstance(mine, Mapping)):
         return ours
@@ -183,20 +184,20 @@ def _in_units_of(theirs: Any, ours: Any, where: str) -> Any:
 
 
 def _single(kind: Any) -> Any:
-    """A type, or of a union of NULL and one the other; as it is if there are more."""
+    """The other type of a union of NULL and one type; any other type unchanged."""
     others = [branch for branch in kind if branch != "null"] if isinstance(kind, list) else [kind]
     return others[0] if len(others) == 1 else kind
 
 
 def _instead(ours: Any, kind: Any) -> Any:
-    """`kind` in the place of the type that is not NULL."""
+    """`ours` with `kind` in place of the type that is not NULL."""
     if not isinstance(ours, list):
         return kind
     return [branch if branch == "null" else kind for branch in ours]
 
 
 def _of_schemas() -> tuple[type[Exception], ...]:
-    """What the library raises for schemas that do not fit, or cannot be parsed."""
+    """The library's errors for schemas that do not fit or cannot be parsed."""
     avro = library()
     return (
         avro.read.SchemaResolutionError,
@@ -209,7 +210,7 @@ def _of_schemas() -> tuple[type[Exception], ...]:
 def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, pa.Scalar] | None:
     """The columns that the writer lacks, with the reader's defaults.
 
-    None: a column is more than a field of the writer as it is, and only the library can say what.
+    None: a column differs from the writer's field, and only the library can convert it.
     """
     theirs, ours = (
         {field["name"]: field["type"] for field in expanded(text)["fields"]}
@@ -224,7 +225,7 @@ def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, pa
     zeros = pa.BufferReader(bytes(1 << 16))  # a record of any schema
     try:
         row = library().schemaless_reader(zeros, parsed_plain(writer), parsed_plain(reader))
-    except Exception:  # the schemas do not fit, as the library will say of each message
+    except Exception:  # the schemas do not fit; the library reports that for each message
         return None
     lacking = [name for name in names if name not in theirs]
     defaults = _logical_columns([row], reader, _kinds(reader, reader), lacking)
@@ -232,5 +233,5 @@ def _constants(writer: str, reader: str, names: tuple[str, ...]) -> dict[str, pa
 
 
 def _is_alike(theirs: Any, ours: Any) -> bool:
-    """Whether values of a writer's type are ours as they are; ours may also be NULL."""
+    """Whether a writer's values are values of our type, unchanged; our type may allow NULL."""
     return bool(theirs == ours or (isinstance(ours, list) and theirs in ours))

@@ -1,11 +1,11 @@
 """The feed of a topic of Kafka: how far its partitions can be read, and how far a batch reads.
 
-A place says partition -> next offset; a partition that it lacks is read from its begin. The first
-place is resolved once, at the first start of a query, and kept beside its checkpoint; after that
-manifests say where it goes on. Consumer groups and their offsets are not used.
+A place is partition -> next offset; a partition that it lacks is read from its beginning. The first
+place is resolved once, at the first start of a query, and kept in its checkpoint. After that,
+manifests say where the query continues. Consumer groups and their offsets are not used.
 
-Law: a batch reads committed messages alone: nothing beyond the last stable offset is in a place.
-What is not there any more is never passed over in silence.
+Law: a batch reads only committed messages: no place is beyond the last stable offset. Messages that
+were removed before they were read are never passed over silently.
 Cost: a look is one request, of a millisecond or so.
 """
 
@@ -27,11 +27,11 @@ from joinengine.world.kafka_clients import PATIENCE_S, Cluster, library
 from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
-#: How often a look also asks for partitions, their begins, and the topic's identity, in seconds.
+#: Seconds between looks that also ask for partitions, first offsets, and the topic's identity.
 _TOPIC_S = 2.0
-#: How long brokers may be away before the query ends, in seconds.
+#: Seconds for which brokers may be away before the query ends.
 _AWAY_S = 60.0
-#: And how long they may deny that there is such a topic.
+#: Seconds for which brokers may report that the topic does not exist.
 _UNKNOWN_S = 10.0
 _KEPT = "start.json"
 #: Why a range is skipped.
@@ -42,10 +42,10 @@ GONE = "was removed before it was read"
 class Topic:
     """What a stream reads: a topic of a cluster, from where, and how much of it in a batch.
 
-    `start`: earliest, latest, partition -> offset, or a time in milliseconds. `loses`: whether
-    offsets that are gone are counted and passed over; else they end the query. `idle_us`: after so
-    long without a message a partition holds no watermark up. `until`: offsets up to which it is
-    read before others, if it is read first, even if they are not there yet.
+    `start`: earliest, latest, partition -> offset, or a time in milliseconds. `loses`: offsets that
+    are gone are counted and passed over; otherwise they end the query. `idle_us`: after so long
+    without a message, a partition does not hold the watermark up. `until`: if the topic is read
+    first, the offsets up to which it is read before others, even if they do not exist yet.
     """
 
     cluster: Cluster
@@ -59,11 +59,11 @@ class Topic:
 
 @dataclass
 class _There:
-    """What the last look has found: partition -> its first offset, and the end of the stable."""
+    """The result of the last look: partition -> its first offset, and its last stable offset."""
 
     begins: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
-    #: the topic's identity, which a topic of the same name that is made later does not have
+    #: the topic's id, which differs if a topic of the same name is created later
     identity: str = ""
 
 
@@ -74,7 +74,7 @@ class _Plan(NamedTuple):
 
 
 class KafkaFeed(Feed):
-    """A topic as a stream of ranges of offsets; `log`: the folder of its start, None: not kept."""
+    """A topic as a stream of ranges of offsets; `log`: keeps its start; None: it is not kept."""
 
     def __init__(self, topic: Topic, log: str | None) -> None:
         self._topic = topic
@@ -85,7 +85,7 @@ class KafkaFeed(Feed):
         self._identity = ""
         self._asked_s = self._heard_s = -1e9
         self._is_away = False
-        #: the last plan that did not reach the end: from where, to where, and to which moment
+        #: the last plan that did not reach the end: start, end, and the moment of its end
         self._plan = _Plan({}, {}, 0)
 
     @override
@@ -93,7 +93,7 @@ class KafkaFeed(Feed):
         """Ask how far partitions can be read.
 
         Raises StoreUnreachable if no broker has answered for a minute, InvalidRequest if the topic
-        is gone, DataLost if another has its name.
+        is gone, and DataLost if another topic has its name.
         """
         now_s = MACHINE.timer_s()
         try:
@@ -134,9 +134,9 @@ class KafkaFeed(Feed):
             )
 
     def _offsets(self, partitions: Iterable[int], at: str | int) -> dict[int, int]:
-        """Partition -> an offset: `earliest`, `latest` of the stable, or the first since a time.
+        """Partition -> an offset: `earliest`, `latest` (stable), or the first at or after a time.
 
-        A time after all messages means the end.
+        A time after all messages gives the end.
         """
         kafka = library()
         spec = kafka.admin.OffsetSpec
@@ -156,13 +156,13 @@ class KafkaFeed(Feed):
         }
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """What a request brings; its error in the engine's words."""
+        """The answer to a request. Raises the client's error as one of the engine's."""
         try:
             return ask()
         except library().KafkaException as error:
             reason = self._topic.cluster.told(error, self._topic.name)
             if isinstance(reason, StoreUnreachable):
-                self._admin = None  # it goes on waiting for a controller that has gone
+                self._admin = None  # it would keep waiting for a controller that is gone
             raise reason from None
 
     def _client(self) -> Any:
@@ -172,13 +172,13 @@ class KafkaFeed(Feed):
 
     @override
     def check(self) -> None:
-        """Raise what a start would: no broker, no topic, a start that is not there, data lost."""
+        """Raise the errors of a start: no broker, no topic, a start that is missing, data lost."""
         self._resolve()
         self._check_partitions("latest: until", self._topic.until)
 
     @override
     def take_over(self, generation: int) -> None:
-        """Keep where the query begins, if that is not kept yet."""
+        """Store where the query begins, unless that is stored already."""
         self._resolve()
         if self._storage is not None and not self._storage.exists(_KEPT):
             self._storage.make()
@@ -188,7 +188,7 @@ class KafkaFeed(Feed):
                 self._resolve()
 
     def _resolve(self) -> None:
-        """Find out where the query begins."""
+        """Find the place where the query begins."""
         if self._begin is not None:
             return
         if self._storage is not None and self._storage.exists(_KEPT):
@@ -202,7 +202,7 @@ class KafkaFeed(Feed):
             self._begin = self._started()
 
     def _reach(self) -> None:
-        """Look for the first time. Raises InvalidRequest if nobody answers."""
+        """Look for the first time. Raises InvalidRequest if no broker answers."""
         cluster = self._topic.cluster
         cluster.check_reachable([self._topic.name])
         self._look(whole=True)
@@ -242,7 +242,7 @@ class KafkaFeed(Feed):
 
     @override
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
         self._admin = None
 
     @override
@@ -266,19 +266,19 @@ class KafkaFeed(Feed):
         end = {number: max(to, start[number]) for number, to in self.end().items()}
         last = self._plan
         if start == last.start and last.end:
-            return dict(last.end)  # what has come since does not change it
+            return dict(last.end)  # later messages do not change the plan
         low = last.until_ms if start == last.end else 0
         times, most = (low, int(MACHINE.now_s() * 1e3) + 1), self._topic.max_rows
         try:
             reached, until = planned(start, end, most, times, lambda time: self._offsets(end, time))
-        except StoreUnreachable:  # the tasks, which fetch the messages, wait for the broker
+        except StoreUnreachable:  # the tasks wait for the broker when they fetch the messages
             reached, until = in_proportion(start, end, most), low
         if reached != end:
             self._plan = _Plan(start, reached, until)
         return dict(reached)
 
     def _full(self, position: Offsets) -> dict[int, int]:
-        """A place with the partitions that have come since: they begin where they begin."""
+        """A place with newer partitions added, at their first offsets."""
         first = self._there.begins
         return {number: position.get(number, first.get(number, 0)) for number in self.end()}
 
@@ -296,14 +296,14 @@ class KafkaFeed(Feed):
 
     @override
     def earlier(self, position: Offsets, other: Offsets) -> dict[int, int]:
-        """Of the partitions in both: one that is in one alone was not there yet."""
+        """The earlier offset of each partition in both; a partition in only one is too new."""
         return {
             number: min(to, other[number]) for number, to in position.items() if number in other
         }
 
     @override
     def check_reaches(self, position: Offsets) -> None:
-        """Raise DataLost if a partition ends before a place, or has lost what comes next."""
+        """Raise DataLost if a partition ends before a place, or has lost the next messages."""
         self._resolve()
         there, name = self._there, self._topic.name
         for number, at in position.items():
@@ -321,7 +321,7 @@ class KafkaFeed(Feed):
 
     @override
     def pieces(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """The ranges between two places; what is gone is one of its own, with the reason."""
+        """The ranges between two places; lost offsets form separate ranges, with the reason."""
         ranges, name, first = list[OffsetRange](), self._topic.name, self._full(start)
         for number in sorted(end):
             at, to, begin = first.get(number, 0), end[number], self._there.begins.get(number, 0)
@@ -342,7 +342,7 @@ class KafkaFeed(Feed):
 
 
 def lost(topic: str, partition: int, first: int, begin: int) -> JoinEngineError:
-    """The error of messages that are gone before they were read."""
+    """The error for messages that were removed before they were read."""
     return DataLost(
         f"topic {topic!r}: offsets {first} to {begin - 1} of partition {partition} were removed "
         "before they were read; give the topic a longer retention, or pass over what is lost with "

@@ -1,13 +1,13 @@
-"""How far a batch reads in each partition of a topic, and what has become of the offsets before.
+"""Plans how far a batch reads in each partition of a topic.
 
-Why by time: after an outage each partition may hold hours. If a batch took the next n messages of
-each, event times of a slow partition would stay behind those of the others, and its rows would be
-late. So all partitions are read up to the same moment, and the moment is chosen so that the batch
-has about as many messages as it may.
+Why by time: after an outage, each partition may hold hours of messages. If a batch took the next n
+messages of each, event times of a slow partition would fall behind the others, and its rows would
+be late. So all partitions are read up to the same moment, which is chosen so that the batch has
+about as many messages as allowed.
 
-Law: an end is never before its start nor beyond what is there, and some partition moves on if
-anything is there. Pure: `offsets_at` asks the broker.
-Cost: where everything fits into a batch, nothing is asked; else some requests.
+Law: an end is never before its start nor beyond the end of its partition, and some partition
+advances if there are any messages. Pure: `offsets_at` asks the broker.
+Cost: no request if everything fits into a batch; otherwise a few.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 #: Partition -> offset.
 Offsets = Mapping[int, int]
-#: A batch is large enough if it has such a part of what it may have.
+#: A batch is large enough with this part of the messages that it may have.
 _ENOUGH = 0.5
 _MOST_STEPS = 48
 
 
 def are_offsets(offsets: Mapping[Any, Any]) -> bool:
-    """Whether it says partition -> offset, in whole numbers."""
+    """Whether it maps partitions to offsets, as integers."""
     return all(
         type(number) is int and type(at) is int and at >= 0 for number, at in offsets.items()
     )
@@ -36,9 +36,9 @@ def planned(
     times: tuple[int, int],
     offsets_at: Callable[[int], Offsets],
 ) -> tuple[dict[int, int], int]:
-    """Where a batch of at most `most` messages ends that begins at `start`, and up to which time.
+    """The end of a batch of at most `most` messages that begins at `start`, and its moment (ms).
 
-    `end`: after what is there. `times`: between which moments to look, in milliseconds.
+    `end`: the end of each partition. `times`: the moments (ms) between which to look.
     `offsets_at(time)`: partition -> its first offset at or after a moment.
 
     >>> there = {0: 100, 1: 50}
@@ -63,13 +63,13 @@ def planned(
             continue
         low = until = middle
         furthest, reached = ends, rows
-    if reached == 0:  # one moment has more than a batch may have
+    if reached == 0:  # one moment has more messages than a batch may have
         return in_proportion(start, end, most), low
     return furthest, until
 
 
 def in_proportion(start: Offsets, end: Offsets, most: int) -> dict[int, int]:
-    """Ends that leave each partition the same part of what it has."""
+    """Ends at which each partition has advanced by the same part of its messages."""
     total = sum(end[number] - start[number] for number in end)
     return {
         number: start[number] + -(-(end[number] - start[number]) * most // total) for number in end

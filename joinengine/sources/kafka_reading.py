@@ -1,13 +1,13 @@
-"""How the messages of a topic are read and become tuples, in the tasks.
+"""Reads the messages of a topic in tasks, and makes tuples from them.
 
-A task reads ranges of offsets with a client of its own, without a consumer group, chunk by chunk.
-Not every offset has a message: transactions leave markers, and compaction leaves gaps. So a range
-ends with the first message behind it, or where the client says that the partition ends.
+A task reads ranges of offsets with its own client, without a consumer group, chunk by chunk. Not
+every offset has a message: transactions leave markers, and compaction leaves gaps. So a range is
+over at the first message beyond it, or when the client reports the end of the partition.
 
-Clients stay open between batches, since to connect takes longer than a small batch. One that stands
-where the next range begins goes on with what it has fetched.
+Clients stay open between batches, since connecting takes longer than a small batch. A client that
+is at the start of the next range continues with the messages that it has already fetched.
 
-Law: of a range each committed message is read once; none is passed over without a word.
+Law: each committed message of a range is read once, and none is passed over silently.
 Cost: a chunk holds at most CHUNK_ROWS messages or CHUNK_BYTES.
 """
 
@@ -39,20 +39,20 @@ from joinengine.world.kafka_clients import Cluster, is_of_group, library
 from joinengine.world.world import MACHINE
 
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 64 << 20
-#: Messages are asked for so many at a time: those of more fall out of the processor's caches.
+#: The most messages of one call: more of them would not fit into the processor's caches.
 _CALL_ROWS = 1 << 12
-#: So long a client waits for a message before it looks whether a partition has ended, in seconds.
+#: Seconds that a client waits for a message before it checks whether a partition has ended.
 _WAIT_S = 0.01
-#: So long nothing may come before the broker counts as away, in seconds.
+#: Seconds without any message after which the broker counts as away.
 _AWAY_S = 60.0
-#: How a client fetches ahead: up to 16 MB, and at once when there is room again. Unless it is told
-#: so, it looks for room once a second, and stands still for most of the time.
+#: Settings by which a client fetches ahead up to 16 MB, and again as soon as there is room. By
+#: default, it looks for room only once a second, and is idle for most of the time.
 _FETCHING = {
     "queued.max.messages.kbytes": 16_384,
     "fetch.queue.backoff.ms": 5,
     "fetch.wait.max.ms": 10,
 }
-#: A client that nobody has used for so long is closed, in seconds.
+#: Seconds after which an unused client is closed.
 _IDLE_S = 60.0
 
 
@@ -60,9 +60,9 @@ _IDLE_S = 60.0
 class KafkaReading(Projection):
     """How the messages of a topic are read: from where, and how a value becomes columns.
 
-    `loses`: offsets that are gone are told and passed over. `time`: the column of event time, of
-    which each partition's greatest is told; None: there is none. `ahead_us`: times further ahead of
-    the clock do not count for that; None: all do.
+    `loses`: offsets that are gone are reported and passed over. `time`: the column of event time,
+    whose greatest value is reported for each partition; None: there is none. `ahead_us`: times
+    further ahead of the clock do not count for that; None: all count.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster(""))
@@ -79,10 +79,10 @@ class KafkaReading(Projection):
         skipped: list[Skipped] | None = None,
         seen: Seen | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The tuples of ranges, at most one for each partition, and what has become none.
+        """The tuples of ranges, at most one range for each partition; also refused messages.
 
-        Raises UnreadableMessage for a value that cannot be decoded and is not to be skipped,
-        DataLost for offsets that are gone, StoreUnreachable if no broker answers.
+        Raises UnreadableMessage for a value that cannot be decoded and may not be skipped, DataLost
+        for offsets that are gone, and StoreUnreachable if no broker answers.
         """
         ends = {group.partition: group.end for group in groups}
         asked = needed(self.columns, self.steps, self.schema)
@@ -93,7 +93,7 @@ class KafkaReading(Projection):
                 yield from refused
                 kept = stepped(batch, self.steps, self.columns)
                 if seen is not None:
-                    # Filters take no part: a partition has come as far as what it has brought.
+                    # Before filters: all messages of a partition count for its event time.
                     self._see(seen, kept if self._computes_time else batch, messages)
                 if kept.num_rows:
                     yield conform(kept, self.schema)
@@ -103,7 +103,7 @@ class KafkaReading(Projection):
         return any(isinstance(step, Computed) and step.name == self.time for step in self.steps)
 
     def _see(self, seen: Seen, batch: pa.RecordBatch, messages: Sequence[Any]) -> None:
-        """Note how far a partition has come; chunks hold messages of one partition."""
+        """Note how far the partition of a chunk has come."""
         last = messages[-1]
         partition, (kind, stamp) = last.partition(), last.timestamp()
         if kind:
@@ -120,7 +120,7 @@ class KafkaReading(Projection):
 
 
 class _Client:
-    """A consumer without a group, and where it stands."""
+    """A consumer without a group, with its present offsets."""
 
     def __init__(self, reading: KafkaReading) -> None:
         self._kafka = library()
@@ -136,16 +136,16 @@ class _Client:
         )
         try:
             self._consumer = self._kafka.Consumer(config)
-        except self._kafka.KafkaException as error:  # settings that a consumer alone looks at
+        except self._kafka.KafkaException as error:  # settings that only a consumer checks
             raise reading.cluster.told(error, reading.topic) from None
-        #: partition -> the offset that comes next, and messages that nobody has asked for yet
+        #: partition -> its next offset; and messages beyond the range, fetched early
         self.next = dict[int, int]()
         self._early = dict[int, list[Any]]()
-        #: partition -> up to where the client has said that it has handed over all
+        #: partition -> the offset up to which the client has reported the end
         self._handed = dict[int, int]()
 
     def stand(self, at: Mapping[int, int]) -> None:
-        """Go on at these offsets."""
+        """Continue at these offsets."""
         if self.next == at:
             return
         self._early.clear()
@@ -154,9 +154,9 @@ class _Client:
         self._consumer.assign([self._at(number, to) for number, to in at.items()])
 
     def chunks(self, ends: Mapping[int, int], gone: list[Skipped]) -> Iterator[list[Any]]:
-        """The messages before these ends, each chunk of one partition, in order.
+        """The messages before these ends, in order, in chunks of one partition each.
 
-        `gone` gets what was removed before it was read, if that is to be passed over.
+        `gone` gets the ranges that were removed before they were read, if these are passed over.
         """
         parts, size = dict[int, list[Any]](), 0
         left, silent_s = dict(ends), MACHINE.timer_s()
@@ -209,14 +209,17 @@ class _Client:
     def _by_partition(
         self, fetched: Sequence[Any], *, are_all: bool
     ) -> Iterator[tuple[int, list[Any]]]:
-        """Messages in runs of one partition, without errors unless all `are_all` messages."""
+        """Fetched messages in stretches of one partition, without errors.
+
+        `are_all`: there are no errors among them.
+        """
         known = self._kafka.Message
         messages = fetched if are_all else filterfalse(known.error, fetched)
         for partition, run in groupby(messages, known.partition):
             yield partition, list(run)
 
     def _taken(self, partition: int, messages: list[Any], left: dict[int, int]) -> list[Any]:
-        """Those of some messages that the range has; others wait, and the range may be over."""
+        """The messages that belong to the range; keeps later ones, and may end the range."""
         end = left.get(partition)
         if end is None or messages[0].offset() >= end:
             count = 0
@@ -234,15 +237,15 @@ class _Client:
         return messages[:count]
 
     def _end_range(self, partition: int, left: dict[int, int]) -> None:
-        """End a range behind which no message comes that the client knows of.
+        """End a range if the client has reported that no message follows in it.
 
-        It says so once, perhaps in an earlier range, or before the messages of this one came.
+        It reports this once, perhaps in an earlier range, or before it hands over the messages.
         """
         if self._handed.get(partition, -1) >= left.get(partition, math.inf):
             self.next[partition] = left.pop(partition)
 
     def _heed(self, said: Any, left: dict[int, int], gone: list[Skipped]) -> None:
-        """What the client says in place of a message: that a partition ends, or what is wrong."""
+        """Handle an event in place of a message: the end of a partition, or an error."""
         kafka, reading, error = self._kafka.KafkaError, self._reading, said.error()
         partition = said.partition()
         if error.code() == kafka._PARTITION_EOF:
@@ -257,7 +260,7 @@ class _Client:
                 raise reading.cluster.told(error, reading.topic)
 
     def _pass_over(self, partition: int, left: dict[int, int], gone: list[Skipped]) -> None:
-        """Go on behind what was removed meanwhile. Raises DataLost if that is not to be."""
+        """Continue after removed messages. Raises DataLost if they may not be passed over."""
         at, end, topic = self.next[partition], left[partition], self._reading.topic
         try:
             begin, _ = self._consumer.get_watermark_offsets(self._at(partition, at), _AWAY_S)
@@ -274,11 +277,11 @@ class _Client:
         self._consumer.incremental_assign([self._at(partition, to)])
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
 
-#: Clients that nobody uses at the moment, by what they read.
+#: The clients that are not in use, by what they read.
 _free = dict[tuple[str, str, str], list[_Client]]()
 _lock = Lock()
 _timer: Timer | None = None
@@ -286,7 +289,7 @@ _timer: Timer | None = None
 
 @contextmanager
 def _lent(reading: KafkaReading, at: Mapping[int, int]) -> Iterator[_Client]:
-    """A client that stands at these offsets; if it was used without an error it is kept."""
+    """A client at these offsets; it is kept after the block unless that raises an error."""
     options = repr(sorted(reading.cluster.options.items()))
     key = reading.cluster.servers, options, f"{reading.topic} {reading.loses}"
     with _lock:
@@ -302,7 +305,7 @@ def _lent(reading: KafkaReading, at: Mapping[int, int]) -> Iterator[_Client]:
     except BaseException:
         client.close()
         raise
-    with _lock:  # meanwhile the list may have gone with its clients
+    with _lock:  # in the meantime, the list may have been removed with its clients
         _free.setdefault(key, []).append(client)
     _close_later()
 
@@ -317,7 +320,7 @@ def _close_later() -> None:
 
 
 def close_clients() -> None:
-    """Close the clients of this process that nobody uses."""
+    """Close the clients of this process that are not in use."""
     with _lock:
         gone = [client for ours in _free.values() for client in ours]
         _free.clear()

@@ -1,10 +1,10 @@
-"""From the values of messages to columns, a chunk at a time.
+"""Decodes the values of messages into columns, a chunk at a time.
 
-What cannot be decoded is found by halves.
+If a chunk cannot be decoded, its bad messages are found by halving it.
 
-Law: a tuple holds the value of one message, and all of it; a message that has no tuple is an error,
-by its topic, partition and offset, or is told as skipped.
-Cost: JSON some 1.1 us a message of three fields; a message that is refused costs log2(chunk) reads.
+Law: a tuple holds the value of one message, and all of it. A message without a tuple is an error,
+which names its topic, partition and offset, or is reported as skipped.
+Cost: JSON some 1.1 us a message of three fields; a refused message costs log2(chunk) reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INCLUDED: dict[str, pa.DataType] = {
 }
 
 
-#: What the side output keeps of a message that is left out: all that sending it again takes.
+#: The parts of a skipped message in the side output: enough to send it again.
 _KEPT = ("partition", "offset", "timestamp", "key", "headers")
 REFUSED_MESSAGES = pa.schema(
     [
@@ -50,13 +50,13 @@ REFUSED_MESSAGES = pa.schema(
     {REFUSED: b""},
 )
 
-#: So many messages of a chunk are named one by one; the others are counted, since a manifest, and
-#: the driver, keep what is named.
+#: The most messages of a chunk that are named one by one. The others are only counted, since
+#: manifests and the driver keep the names.
 MOST_NAMED = 100
 
 
 class ValueFormat(StrEnum):
-    """How values are written."""
+    """The format of values."""
 
     JSON = "json"
     AVRO = "avro"
@@ -66,7 +66,7 @@ class ValueFormat(StrEnum):
 
 
 class OnError(StrEnum):
-    """What happens at a message that cannot be decoded."""
+    """What happens if a message cannot be decoded."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -76,9 +76,9 @@ class OnError(StrEnum):
 class Decoding:
     """How messages become tuples.
 
-    `payload`: the columns of the value. `include`: what else becomes a column. `avro`: the reader's
-    schema, and `registry` where its writers' are; None: they are the same. `changes`: values are
-    envelopes of Debezium, each with any number of changes.
+    `payload`: the columns of the value. `include`: the parts of a message that become further
+    columns. `avro`: the reader's schema. `registry`: has the writers' schemas; None: these equal
+    the reader's. `changes`: values are envelopes of Debezium, each with any number of changes.
     """
 
     value: ValueFormat = ValueFormat.RAW
@@ -92,7 +92,7 @@ class Decoding:
 
 #: Values -> their columns, and how many rows each value has; None: one. Raises Refused and others.
 Decode = Callable[[Sequence[Any], pa.Schema, "Decoding"], tuple[pa.Table, list[int] | None]]
-#: What readers raise for values that they cannot read.
+#: The errors of readers for values that they cannot read.
 _UNREADABLE = (
     *(Refused, pa.ArrowException, ValueError, KeyError, TypeError, EOFError, IndexError),
     *(OverflowError, struct.error),
@@ -106,10 +106,10 @@ def decoded(
     skipped: list[Skipped] | None,
     refused: list[pa.RecordBatch] | None = None,
 ) -> pa.RecordBatch:
-    """The tuples of messages of one partition, with the columns that are asked for.
+    """The tuples of messages of one partition, with the columns `asked`.
 
-    `refused` gets the messages that are left out, if any are, as REFUSED_MESSAGES. Raises
-    UnreadableMessage for one that cannot be decoded, if these are not to be skipped.
+    `refused` gets skipped messages, if there are any, as REFUSED_MESSAGES. Raises UnreadableMessage
+    for a message that cannot be decoded, if such messages may not be skipped.
     """
     names = {column.name for column in asked}
     payload = pa.schema([column for column in decoding.payload if column.name in names])
@@ -127,16 +127,16 @@ def decoded(
         if name in names:
             values = _included(messages, name)
             columns[name] = values if is_whole else values.take(pa.array(numbers))
-    if not columns:  # steps that name no column still count rows
+    if not columns:  # rows still count, even if no step names a column
         return pa.RecordBatch.from_arrays([pa.nulls(len(numbers))], names=[""])
     return pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass
 class _Found:
-    """What has been decoded, the messages that its rows are of, and why others cannot be.
+    """Decoded tables, the message numbers of their rows, and bad messages with the reasons.
 
-    `stops`: nothing behind the first bad one counts.
+    `stops`: decoding ends at the first bad message.
     """
 
     tables: list[pa.Table] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 def _halved(
     values: Sequence[Any], first: int, payload: pa.Schema, decoding: Decoding, read: _Found
 ) -> None:
-    """Decode values; those that cannot be are found by halves. `first`: the first's number."""
+    """Decode values into `read`; finds bad ones by halving. `first`: the number of the first."""
     if not values or (read.bad and read.stops):
         return
     try:
@@ -179,7 +179,7 @@ def _tell(
     decoding: Decoding,
     skipped: list[Skipped] | None,
 ) -> None:
-    """Raise an error for the first message that is bad, or note all as skipped."""
+    """Raise an error for the first bad message, or note all bad messages as skipped."""
     number, why = min(bad.items())
     message = messages[number]
     if decoding.on_error is OnError.FAIL or skipped is None:
@@ -203,7 +203,7 @@ def _tell(
 
 
 def _kept(messages: Sequence[Any], bad: dict[int, str]) -> pa.RecordBatch:
-    """The messages that are left out, with the reasons."""
+    """The skipped messages, with the reasons."""
     numbers = sorted(bad)
     some = [messages[n] for n in numbers]
     columns = [
@@ -218,7 +218,7 @@ def _kept(messages: Sequence[Any], bad: dict[int, str]) -> pa.RecordBatch:
 def _read_json(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
 ) -> tuple[pa.Table, None]:
-    """The objects that the values are, one row each."""
+    """Values that are JSON objects -> one row each."""
     return objects(values, payload), None
 
 
@@ -247,14 +247,14 @@ def _read_avro(
     return read_avro(values, payload, decoding.avro, decoding.registry), None
 
 
-#: How an Arrow IPC stream ends.
+#: The last bytes of an Arrow IPC stream.
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def _read_arrow(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
 ) -> tuple[pa.Table, list[int]]:
-    """Each value is a stream of Arrow's, with any number of rows."""
+    """Values that are Arrow streams -> their rows, and the number of rows of each value."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
     tables = [_whole_stream(value) for value in values]
@@ -267,7 +267,7 @@ def _read_arrow(
 
 
 def _whole_stream(value: bytes) -> pa.Table:
-    """Arrow takes the end of the bytes for that of the stream, which may be cut before it."""
+    """The rows of a stream. Refuses a truncated one, whose end Arrow would accept."""
     reader = pa.BufferReader(value)
     try:
         table = pa.ipc.open_stream(reader).read_all()

@@ -1,13 +1,14 @@
-"""Listing: which files of a folder are there, which of them fit the stream, and which are bad.
+"""Lists the new files of a folder, and decides which of them fit the stream and which are bad.
 
-Why before a file is logged: the log is for ever, so a file that cannot be read must not get into it
-as one that is. A footer tells whether a file is whole and which columns it has; it is read once.
+Why before a file is logged: an entry of the log stays for ever, so a file that cannot be read must
+not be logged for reading. A footer shows whether a file is whole and which columns it has; it is
+read once.
 
-Law: a file is logged for reading at most once. A bad file is logged only if it is to be skipped,
-and once; when it has changed since, it is looked at anew. So it is by each listing that finds it in
-the log, since a start of the query may have other rules: the entry that skips it stays as it is.
-Cost: what it takes to find the files (joinengine.sources.discovery), and one footer for each new
-one; at the first look one for each skipped file too.
+Law: a file is logged for reading at most once. A bad file is logged only if it is skipped, and only
+once; it is checked again when it has changed. The first look of each start also checks skipped
+files again, since a start may have other rules; the entry that skips such a file stays.
+Cost: that of finding the files (`joinengine.sources.discovery`), and one footer for each new file;
+at the first look, also one for each skipped file.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ from joinengine.sources.sourcefiles import SourceFile, find, look_at, opened
 from joinengine.world.buckets import is_url
 
 _log = logging.getLogger("joinengine")
-#: Footers are read by so many threads: a footer is a wait for the disk.
+#: The number of threads that read footers, since reading a footer means waiting for the disk.
 _THREADS = 8
-#: So many files are handed out by a look: their footers take about a second.
+#: The most files that a look returns: their footers take about a second.
 MOST_FILES = 10_000
 
 
 class OnBadFile(StrEnum):
-    """What happens at a file that does not fit the stream, or that cannot be read."""
+    """What happens if a file does not fit the stream or cannot be read."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class SchemaChanges(StrEnum):
-    """What happens at a column that the stream did not have when it started."""
+    """What happens if a file has a column that the stream did not have when it started."""
 
     REFUSE = "refuse"
     ADD = "add"
@@ -71,11 +72,11 @@ class FileOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a stream expects of its files, and in which order it reads them.
+    """The demands of a stream on its files, and the order in which it reads them.
 
-    `columns`: in plain types; None: files are not compared. `settle_s`: how long, in seconds since
-    its last change, a file may be half-written. `zone`: of instants in the names of folders.
-    `time`: the column of the earliest times by which files are put in order, under TIME.
+    `columns`: in plain types; None: files are not compared. `settle_s`: seconds since its last
+    change for which a file may be half-written. `zone`: of instants in the names of folders.
+    `time`: the column whose earliest times sort files, under TIME.
     """
 
     columns: pa.Schema | None = None
@@ -88,10 +89,10 @@ class Expected:
 
 
 class Listing:
-    """The files of one folder that are not `logged` yet.
+    """Lists the files of one folder that are not `logged` yet.
 
-    `footers`: those that are known already, by the path of the file. `most`: so many files are
-    handed out by a look; None: all, for a stream whose log is the folder itself.
+    `footers`: path -> footer, if known already. `most`: the most files that a look returns; None:
+    all, for a stream whose log is the folder itself.
     """
 
     def __init__(
@@ -116,9 +117,9 @@ class Listing:
         self.unsettled_s = dict[str, float]()
 
     def look(self, now_s: float) -> list[Entry]:
-        """The entries of files that are new, in the order that is expected.
+        """The entries of new files, in the expected order.
 
-        Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
+        Raises InvalidRequest, with the file, for a bad file that may not be skipped.
         """
         self.unsettled_s = {}
         files = self._finding.look(now_s)
@@ -131,9 +132,9 @@ class Listing:
         return [entry for entry in entries if entry is not None]
 
     def _by_time(self, files: list[SourceFile]) -> list[SourceFile]:
-        """Those that come first by the earliest time in them; bad ones before all others.
+        """The first files by their earliest times; bad files precede all others.
 
-        Their footers are kept, as long as they are as they were.
+        Keeps the footers of files that do not change.
         """
         footers = read_footers(files, self._footers, self._expected.time)
         both = list(zip(files, footers, strict=True))
@@ -152,7 +153,7 @@ class Listing:
         if isinstance(footer, Footer):
             if path not in self._footers and not is_url(path) and look_at(path) != file:
                 self.unsettled_s[path] = self._expected.settle_s
-                return None  # it was written on after its size was asked for
+                return None  # it has changed since its size was read
             fault = self._fault(path, footer)
             if fault is None and self._expected.time is not None and footer.least_us is None:
                 fault = (
@@ -164,7 +165,7 @@ class Listing:
             if fault is None:
                 return entry | {"rows": footer.rows}
         else:
-            # A clock of another machine may be ahead, hence the absolute value.
+            # The clock of another machine may be ahead, hence the absolute value.
             left_s = self._expected.settle_s - abs(now_s - file.changed_s)
             if left_s > 0:
                 self.unsettled_s[path] = left_s
@@ -182,7 +183,7 @@ class Listing:
         return f"nothing is lost: {ways}"
 
     def _fault(self, path: str, footer: Footer) -> str | None:
-        """Why a whole file does not fit the stream."""
+        """Why a whole file does not fit the stream; None: it fits."""
         wanted = self._expected.columns
         if wanted is None:
             return None
@@ -218,7 +219,7 @@ class Listing:
 
 
 def tell_awaited(left_s: Mapping[str, float]) -> None:
-    """Name the half-written files that are waited for, and for how long."""
+    """Log the half-written files that a look waits for, and for how long."""
     for file in sorted(left_s):
         _log.warning(
             "joinengine: source file %s is not complete yet; waiting up to %.0f s for it",
@@ -227,7 +228,7 @@ def tell_awaited(left_s: Mapping[str, float]) -> None:
 
 
 def tell_left(files: Iterable[str]) -> None:
-    """Name the files that were waited for in vain, since they are still being written."""
+    """Log the files that are still being written after the wait."""
     for file in sorted(files):
         _log.warning(
             "joinengine: source file %s is still being written; it is left to the next run", file
@@ -235,7 +236,7 @@ def tell_left(files: Iterable[str]) -> None:
 
 
 def _least_us(footer: Footer | str) -> float:
-    """By what files are put in order under TIME; bad ones come first."""
+    """The sort key of files under TIME; bad files come first."""
     if isinstance(footer, str) or footer.least_us is None:
         return -math.inf
     return footer.least_us
@@ -244,9 +245,9 @@ def _least_us(footer: Footer | str) -> float:
 def read_footers(
     files: Iterable[SourceFile], known: Mapping[str, Footer], time: str | None = None
 ) -> list[Footer | str]:
-    """The footer of each file, or why it has none; one of `known` if the file is unchanged.
+    """The footer of each file, or why it has none; from `known` if the file is unchanged.
 
-    `time`: the column whose earliest time the footers say.
+    `time`: the column whose earliest time goes into the footers.
     """
 
     def footer(file: SourceFile) -> Footer | str:
@@ -270,9 +271,9 @@ def read_footers(
 
 
 def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
-    """The footers of all files of a folder or URL, in the order of their modification.
+    """The footers of all whole files of a folder or URL, by path, in the order of modification.
 
-    Then, for each file that is not whole, why it is not.
+    The second value: path of a file that is not whole -> why.
     """
     files = sorted(find(str(folder)), key=by_modification)
     footers, faults = dict[str, Footer](), dict[str, str]()
@@ -285,7 +286,7 @@ def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
 
 
 def check_unchanged(path: str, size: int, modified_ns: int) -> None:
-    """Raise UnreadableFile if a logged file has gone, or is not the one that was logged."""
+    """Raise UnreadableFile if a logged file is gone or has changed."""
     file = look_at(path)
     if file is None:
         raise unreadable(path, "was logged and is missing")
@@ -294,7 +295,7 @@ def check_unchanged(path: str, size: int, modified_ns: int) -> None:
 
 
 def unreadable(path: str, reason: str) -> UnreadableFile:
-    """The error for a logged file that cannot be read as it was logged."""
+    """The error for a logged file that can no longer be read."""
     return UnreadableFile(
         f"source file {path} {reason}; put it back as it was, with its modification time, or "
         "start again with on_bad_file='skip' to skip it. The checkpoint is unharmed",

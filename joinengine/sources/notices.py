@@ -1,14 +1,13 @@
-"""Notices: what the system says of changes in a folder and those below it, so that nobody walks.
+"""Notices of the operating system: new files in a folder and below it, without reading all names.
 
-How: inotify, which Linux has, by the library inotify-simple. A notice names one file, so a look at
-a folder of a million files costs what is new in it. The system says nothing of what another machine
-writes to a shared file system, so there are notices on file systems of this machine alone; it may
-refuse to watch (a user has so many watches, 8,192 on some systems), and drop notices that nobody
-has read. Whoever reads is told when notices do not say everything.
+How: by Linux's inotify, through the library inotify-simple. A notice names one file, so a look at a
+folder of a million files costs only what is new. The system reports nothing that another machine
+writes to a shared file system, so there are notices only for file systems of this machine. It may
+refuse to watch a folder (a user has a limited number of watches, 8,192 on some systems), and it
+drops notices that are not read in time. `are_short` then says that notices may be missing.
 
-Law: a name that has come into a watched folder since it was watched is noticed, or the reader is
-told that some may be missing.
-Cost: 10 us if there is nothing; a watch for each folder, 1 KB of the system's memory.
+Law: a name that appears in a watched folder is noticed, or `are_short` is true.
+Cost: 10 us if nothing is new; one watch for each folder, 1 KB of the system's memory.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 class Notices:
-    """Notices of what comes into a folder, `root`, and those below it that are watched."""
+    """Notices of new names in the folder `root`, and in the watched folders below it."""
 
     def __init__(self, root: str) -> None:
-        """Raises OSError or ImportError where there are no notices."""
-        # Of the driver alone: executors look at no folder.
+        """Raises OSError or ImportError if the system has no notices."""
+        # Only the driver needs this package: executors watch no folders.
         from inotify_simple import INotify, flags  # noqa: PLC0415
 
         self._root = root
@@ -42,17 +41,17 @@ class Notices:
         self._folders = dict[int, str]()
         self._inotify: Any = INotify()
         self._has_told = False
-        #: whether something may have come that is not noticed
+        #: whether notices may be missing
         self.are_short = True
 
     def watch(self, folder: str) -> None:
-        """Notice what comes into a folder from now on, if the system lets us."""
+        """Notice new names in a folder from now on, if the system allows it."""
         names, itself = self._flags, self._flags.DELETE_SELF | self._flags.MOVE_SELF
         wanted = names.CREATE | names.CLOSE_WRITE | names.MOVED_TO | names.ATTRIB | itself
         try:
             self._folders[self._inotify.add_watch(folder, wanted | names.ONLYDIR)] = folder
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            self.are_short |= folder == self._root  # no walk gets there either
+            self.are_short |= folder == self._root  # a walk cannot read it either
         except OSError as error:
             self.are_short = True
             if not self._has_told:
@@ -64,9 +63,9 @@ class Notices:
             self._has_told = True
 
     def read(self) -> list[str]:
-        """The paths of Parquet files of which something was noticed since the last time.
+        """The paths of Parquet files that were noticed since the last call.
 
-        Folders that have come are watched, and the files in them are noticed.
+        New folders are watched, and the files in them count as noticed.
         """
         flags, names = self._flags, dict[str, None]()
         for watch, mask, _, name in self._inotify.read(timeout=0):
@@ -79,7 +78,7 @@ class Notices:
                 self.are_short |= folder == self._root
             elif folder is None or not name or name[0] in "._":
                 continue
-            elif os.path.isdir(path := f"{folder}/{name}"):  # also a link, which a notice hides
+            elif os.path.isdir(path := f"{folder}/{name}"):  # a notice does not show links
                 for paths in paths_below(path, self.watch, self._root):
                     names |= dict.fromkeys(paths)
             elif name.endswith(".parquet"):
@@ -87,14 +86,14 @@ class Notices:
         return list(names)
 
     def close(self) -> None:
-        """Let the system forget them."""
+        """End all watches."""
         self._inotify.close()
 
 
 def notices_of(root: str) -> Notices | None:
-    """Notices of a folder that is not watched yet; None: there are none.
+    """Notices of a folder; None: there are none.
 
-    So it is on other systems than Linux, for a file, and where other machines may write.
+    There are none on systems other than Linux, for a file, and if other machines may write there.
     """
     if not os.path.isdir(root) or _file_system(os.path.realpath(root)) not in _LOCAL:
         return None
@@ -105,12 +104,12 @@ def notices_of(root: str) -> Notices | None:
 
 
 def _file_system(path: str) -> str | None:
-    """The type of the file system of a path without links; None: the system does not say."""
+    """The type of the file system of a resolved path; None: unknown."""
     try:
         lines = _MOUNTS.read_text().splitlines()
     except OSError:
         return None
-    # Fields: proc(5). The last of those that are mounted at one place is the one that is seen.
+    # Fields: proc(5). Of several file systems mounted at one place, the last one is visible.
     mounts = (line.split(" ") for line in lines)
     types = {fields[4]: fields[fields.index("-") + 1] for fields in mounts}
     while path not in types and path != "/":

@@ -1,10 +1,10 @@
-"""Places in sources, and the pieces between two of them that tasks read.
+"""Places in sources, and the pieces between two places, which tasks read.
 
-A place is a count where a source is one line of things, such as the row groups of a folder. Of a
-topic of Kafka it says how far each partition has been read: partition -> next offset.
+In a source that is one sequence, such as the row groups of a folder, a place is a count. In a topic
+of Kafka, it says how far each partition has been read: partition -> next offset.
 
-A *piece* is what cannot be told apart any more from outside: a row group, or a range of offsets of
-a partition. Long ranges are cut where tasks share them.
+A *piece* is the unit that a task reads: a row group, or a range of offsets of a partition. Long
+ranges are cut if several tasks share them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from joinengine.sources.positions import RowGroup
 
 #: How far a source has been read.
 Place = int | Mapping[int, int]
-#: Ranges are not cut into fewer rows: each part costs a request of its own.
+#: The fewest rows of a part of a range: each part costs a separate request.
 _FEWEST_ROWS = 8_192
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the partitions of a source have brought.
+    """How far the partitions of a source have come.
 
-    Partition -> the greatest event time (microseconds), and the timestamp of the message that was
-    read last (milliseconds since the epoch).
+    Partition -> the greatest event time (us), and the timestamp of the last message read
+    (milliseconds since the epoch).
     """
 
     times: dict[int, int] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Seen:
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition from `first` up to `end`, which is outside.
+    """The offsets [first, end) of a partition.
 
-    `skipped`: why they are not read.
+    `skipped`: why they are not read; None: they are read.
     """
 
     topic: str
@@ -48,21 +48,21 @@ class OffsetRange(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many messages there are at most: not every offset has one."""
+        """The most messages that it may have: not every offset has one."""
         return 0 if self.skipped else self.end - self.first
 
     @property
     def told(self) -> str:
-        """The range as people name it."""
+        """The range in words."""
         return f"{self.topic}[{self.partition}] offsets {self.first} to {self.end - 1}"
 
     @property
     def source(self) -> tuple[str]:
-        """What is read in one go: the partitions of a topic."""
+        """The unit that is read in one go: the topic, with all its partitions."""
         return (self.topic,)
 
     def part(self, start: int, stop: int) -> Self:
-        """The offsets from the `start`-th to the `stop`-th, which is outside."""
+        """The offsets number [start, stop) of the range."""
         return self._replace(first=self.first + start, end=self.first + stop)
 
 
@@ -71,7 +71,7 @@ P = TypeVar("P", bound=Piece)
 
 
 def shared(pieces: Sequence[tuple[int, Piece]], parts: int) -> list[tuple[int, Piece]]:
-    """(source, piece) pairs, with pieces that may be cut where `parts` parts of equal rows end.
+    """(source, piece) pairs, with long pieces cut where `parts` parts of equal rows end.
 
     >>> [(one.first, one.end) for _, one in shared([(0, OffsetRange("t", 0, 5, 40_005))], 2)]
     [(5, 20005), (20005, 40005)]
@@ -104,13 +104,13 @@ def fold(groups: Sequence[tuple[int, P]], parts: int) -> list[list[tuple[int, P]
     folded: list[list[tuple[int, P]]] = [[] for _ in range(parts)]
     for (source, group), end in zip(groups, ends, strict=True):
         middle = end - group.rows / 2
-        # Files that are skipped have no rows.
+        # Skipped files have no rows.
         folded[min(int(middle * parts / max(ends[-1], 1)), parts - 1)].append((source, group))
     return [part for part in folded if part]
 
 
 def by_file(groups: Sequence[P]) -> Iterator[list[P]]:
-    """Stretches of pieces that are read in one go, such as row groups of one file."""
+    """Groups adjacent pieces that are read in one go, such as the row groups of one file."""
     part = list[P]()
     for group in groups:
         if part and part[-1].source != group.source:

@@ -1,13 +1,13 @@
-"""What a source log says, in columns: which row groups a position means, and which files are known.
+"""The content of a source log in columns: the row groups of positions, and the known files.
 
-Why columns: a folder gets files for months, and a driver knows each of them. As objects a million
-files are half a gigabyte; here a file is some 60 bytes and its path.
+Why columns: a folder gets files for months, and a driver knows each of them. As objects, a million
+files take half a gigabyte; here a file takes some 60 bytes and its path.
 
-A position counts the row groups that hold tuples; a skipped file takes one, which holds nothing.
+A position counts the row groups that hold tuples; a skipped file counts as one, without tuples.
 
-Law: a path is known if a file of that name is logged for reading; no other path ever is, since
-equal hashes are compared by their paths.
-Cost: a million files are taken up in a second; to ask for a path is 2 us, and 1 us among thousands.
+Law: a path is known if and only if a file of that name is logged for reading, since paths with
+equal hashes are compared.
+Cost: a million files are added in a second; looking up a path takes 2 us, or 1 us among thousands.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: One file as it is found: `file`, `size`, `modified_ns`, and `rows`, the rows of each row group;
-#: `skipped`: why it is not read.
+#: One file as it was found: `file`, `size`, `modified_ns`, and either `rows`, the rows of each row
+#: group, or `skipped`, why it is not read.
 Entry = dict[str, Any]
 
-#: Files of a log. `groups`: the numbers of the row groups that take positions, `rows`: their rows.
+#: The columns of files of a log. `groups`: the row groups that take positions; `rows`: their rows.
 FILES = pa.schema(
     [
         ("file", pa.large_string()),
@@ -36,15 +36,15 @@ FILES = pa.schema(
         ("rows", pa.large_list(pa.int64())),
     ]
 )
-#: So many files are taken up at a time, and so many are known by their paths before they get hashes
-#: that are sorted; or a 64th of all, if that is more.
+#: How many files are added at a time, and how many new files are known only by their paths before
+#: they join the sorted hashes; or a 64th of all files, if that is more.
 _AT_ONCE, _SORTED_SHARE = 16_384, 6
 
 
 class RowGroup(NamedTuple):
-    """A row group of a file; `size`, `modified_ns`: the file when it was logged, -1: unlogged.
+    """A row group of a file. `size`, `modified_ns`: of the file when it was logged; -1: unlogged.
 
-    `skipped`: why the file is not read; the group then stands for the whole file.
+    `skipped`: why the file is not read; then the group stands for the whole file. None: it is read.
     """
 
     file: str
@@ -56,17 +56,17 @@ class RowGroup(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What it stands for if it is skipped."""
+        """The file, as it is named if it is skipped."""
         return self.file
 
     @property
     def source(self) -> tuple[str, int, int, str | None]:
-        """What is read in one go: the file."""
+        """The unit that is read in one go: the file."""
         return self.file, self.size, self.modified_ns, self.skipped
 
 
 def table_of(entries: Sequence[Entry]) -> pa.Table:
-    """Entries as FILES."""
+    """Entries as a table with the columns FILES."""
     taken = [
         [(0, 0)] if "skipped" in entry else [(g, n) for g, n in enumerate(entry["rows"]) if n]
         for entry in entries
@@ -79,19 +79,19 @@ def table_of(entries: Sequence[Entry]) -> pa.Table:
 
 
 class Logged:
-    """The files of a log in its order, as far as they were read."""
+    """The files of a log that have been read, in its order."""
 
     def __init__(self) -> None:
-        # Of file i the paths hold the bytes up to _path_ends[i], and positions go up to _ends[i].
+        # The path of file i ends at byte _path_ends[i] of _paths, its positions at _ends[i].
         self._paths, self._path_ends = bytearray(), array("q")
         self._sizes, self._times, self._ends = array("q"), array("q"), array("q")
-        # Of position i: its row group, and the rows up to its end.
+        # Of position i: its row group, and the rows of all positions up to it.
         self._groups, self._row_ends = array("i"), array("q")
         #: file number -> why it is skipped
         self._reasons = dict[int, str]()
-        #: path of a file that was skipped -> its size and time, when it was last
+        #: path of a skipped file -> its size and time when it was last skipped
         self.skipped = dict[str, tuple[int, int]]()
-        # The hashes of known paths, sorted, and the numbers of their files; and newer ones.
+        # The sorted hashes of known paths, and the numbers of their files; and newer files by path.
         self._hashes, self._numbers = np.empty(0, np.int64), np.empty(0, np.int64)
         self._newest = dict[str, int]()
 
@@ -106,7 +106,7 @@ class Logged:
         return len(self._groups)
 
     def add(self, files: pa.Table) -> None:
-        """Take up the next files, as FILES."""
+        """Add the next files, as a table with the columns FILES."""
         for start in range(0, len(files), _AT_ONCE):
             self._add(files.slice(start, _AT_ONCE).combine_chunks())
 
@@ -141,7 +141,7 @@ class Logged:
             self.skipped[path] = self._sizes[number], self._times[number]
 
     def _sort_in(self) -> None:
-        """Give the newest files their places among the sorted hashes."""
+        """Insert the newest files into the sorted hashes."""
         hashes = np.fromiter(map(hash, self._newest), np.int64, len(self._newest))
         numbers = np.fromiter(self._newest.values(), np.int64, len(self._newest))
         order = np.argsort(hashes)
@@ -151,13 +151,13 @@ class Logged:
         self._newest = {}
 
     def unknown(self, paths: Sequence[str]) -> list[str]:
-        """Those of some paths that no file has that is logged for reading."""
+        """The paths of which no file is logged for reading."""
         asked = [path for path in paths if path not in self._newest]
         if not len(self._hashes):
             return asked
         hashes = np.fromiter(map(hash, asked), np.int64, len(asked))
         order, places = np.argsort(hashes), np.empty(len(asked), np.int64)
-        # In their order, since neighbours share what the processor has in its caches.
+        # Search in sorted order, so that neighbours share cache lines.
         places[order] = np.searchsorted(self._hashes, hashes[order])
         numbers = self._numbers[np.minimum(places, len(self._hashes) - 1)]
         ends = np.frombuffer(self._path_ends, np.int64)
@@ -170,7 +170,7 @@ class Logged:
         ]
 
     def _is_behind(self, path: str, place: int) -> bool:
-        """Whether a path is known, whose hash begins at a place among the sorted ones."""
+        """Whether a path is known, if its hash begins after `place` among the sorted hashes."""
         while place < len(self._hashes) and self._hashes[place] == hash(path):
             if self._path(int(self._numbers[place])) == path:
                 return True
@@ -178,7 +178,7 @@ class Logged:
         return False
 
     def advance(self, position: int, rows: int) -> int:
-        """The least position behind `position` with so many rows between; else the end."""
+        """The least later position with at least `rows` rows between; else the end."""
         if position >= self.end:
             return self.end
         before = self._row_ends[position - 1] if position else 0
@@ -196,7 +196,7 @@ class Logged:
             start, file = max(start, last), file + 1
 
     def table(self, first: int, last: int) -> pa.Table:
-        """The files with numbers in [first, last), as FILES."""
+        """The files with numbers in [first, last), as a table with the columns FILES."""
         base = self._ends[first - 1] if first else 0
         ends = np.asarray(self._ends[first:last])
         offsets = pa.array(np.concatenate([[0], ends - base]))

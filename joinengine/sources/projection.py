@@ -1,4 +1,4 @@
-"""Projections: from the columns of a source to those that are delivered, by filters and columns."""
+"""Projections: turn the columns of a source into those of a stream, by filters and computation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from joinengine.model.skipped import Skipped
 from joinengine.sources.places import Seen
 from joinengine.sources.transforms import Step, named
 
-#: In the metadata of a schema whose rows are no tuples: messages that have become none.
+#: The metadata key of a schema whose rows are refused messages, not tuples.
 REFUSED = b"joinengine.refused"
 
 
 def is_refused(batch: pa.RecordBatch) -> bool:
-    """Whether a batch that a projection yields holds no tuples, but what the side output gets."""
+    """Whether a batch of a projection holds refused messages for the side output, not tuples."""
     return REFUSED in (batch.schema.metadata or ())
 
 
 @dataclass(frozen=True, slots=True)
 class Projection(ABC):
-    """The columns to deliver, and the steps to them.
+    """The columns of a stream (`schema`), and the steps that compute them.
 
     `whole`: the columns of the source, which `steps` may name; None: those of `schema`.
     """
@@ -41,8 +41,8 @@ class Projection(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """The tuples of pieces that are read in one go.
 
-        `skipped` gets what is left out, `seen` how far partitions have come. If `skipped` is given,
-        messages that cannot be decoded may be among the batches (`is_refused`).
+        `skipped` gets skipped files and messages, `seen` how far partitions have come. If `skipped`
+        is given, batches of refused messages may be among the batches (`is_refused`).
         """
 
     @property
@@ -52,7 +52,7 @@ class Projection(ABC):
 
     @property
     def where(self) -> str | None:
-        """The filters as one text; None: there are none."""
+        """All filters as one text; None: there are none."""
         texts = [step.text for step in self.steps if isinstance(step, Predicate)]
         return reduce(lambda whole, text: f"({whole}) and ({text})", texts) if texts else None
 

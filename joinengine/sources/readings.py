@@ -1,7 +1,7 @@
-"""Readings: how the tuples of Parquet files are read.
+"""Readings: read the tuples of Parquet files.
 
-The columns of the stream are taken from the file, from the names of its folders, or computed, and
-its filters are applied, batch by batch as Arrow reads them.
+The columns of a stream come from the file, from the names of its folders, or are computed, and its
+filters are applied, batch by batch as Arrow reads them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _READ_ROWS = 1 << 17
 class Reading(Projection):
     """How the tuples of files are read.
 
-    `root`: names of folders below it hold values of columns; None: they do not. `zone`: of instants
-    there. `on_bad_file`: what happens at a file that has changed since it was logged, or is
+    `root`: the names of folders below it hold values of columns; None: they hold none. `zone`: of
+    instants there. `on_bad_file`: what happens if a file has changed since it was logged, or is
     damaged.
     """
 
@@ -59,10 +59,10 @@ class Reading(Projection):
         skipped: list[Skipped] | None = None,
         seen: Seen | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The tuples of row groups that lie in one file.
+        """The tuples of row groups of one file.
 
         Raises DamagedState, with the file, if it has changed or cannot be read. If such files are
-        to be skipped, it is noted in `skipped` instead, and what was read until then counts.
+        skipped, it is noted in `skipped` instead, and the tuples read until then count.
         """
         try:
             yield from self._read(groups)
@@ -106,7 +106,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def reading_to_json(reading: Reading) -> str:
-    """How a stream is read, but for the columns that it delivers, as an option of the source."""
+    """A reading without the columns that it delivers, as an option of the source."""
     return json.dumps(
         {
             "steps": steps_to_json(reading.steps),

@@ -1,9 +1,9 @@
 """The columns of files as a stream sees them: plain types, widening, partition folders.
 
 Why: files of one folder differ: a column is added, an integer grows, one writer stores a
-dictionary. What a stream reads is settled once, as the union of the files at its start; a later
-file either fits into it or is bad, and which of the two is known from its footer, before it is in
-the log (joinengine.sources.feeds).
+dictionary. The columns of a stream are fixed once, as the union of the files at its start. A later
+file either fits or is bad, and its footer shows which, before it is in the log
+(`joinengine.sources.feeds`).
 
 Law: a file that fits is read without loss, except for digits of instants below a microsecond.
 Unsigned integers become what Spark reads them as (uint32 a bigint, uint64 a decimal(20,0)).
@@ -31,7 +31,7 @@ _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?", 
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INSTANTS = pa.timestamp("us", "UTC")
-#: Digits that the integers of a type need at most.
+#: Integer type -> the most digits that its values need.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _MOST_DIGITS = 38
 _PLAIN: Mapping[pa.DataType, pa.DataType] = {
@@ -45,17 +45,17 @@ _PLAIN: Mapping[pa.DataType, pa.DataType] = {
     pa.large_string(): pa.string(),
     pa.binary_view(): pa.binary(),
     pa.large_binary(): pa.binary(),
-    # The form in which Spark hands over the time of a day.
+    # The form in which Spark hands over times of day.
     **{one: pa.time64("ns") for one in (pa.time32("s"), pa.time32("ms"), pa.time64("us"))},
 }
 
 
 class Footer(NamedTuple):
-    """What the footer of a file says: the rows of each row group, and its columns in plain types.
+    """The facts in the footer of a file: the rows of each row group, its columns in plain types.
 
-    `size`, `modified_ns`: the file when the footer was read. `least_us`: the earliest time in the
-    column by which files are put in order, -inf if there is none; None: the footer does not say, or
-    nobody has asked.
+    `size`, `modified_ns`: of the file when the footer was read. `least_us`: the earliest time in
+    the column that sorts files, -inf if there is none; None: the footer does not say, or was not
+    asked.
     """
 
     size: int
@@ -68,7 +68,7 @@ class Footer(NamedTuple):
 def plain_columns(metadata: Any) -> pa.Schema:
     """The columns of Parquet metadata in plain types."""
     columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
-    # INT96, Spark's old type of instants, has no time zone: its values are always UTC.
+    # INT96, Spark's old type of instants, has no time zone: its values are always in UTC.
     instants = {
         column.path.partition(".")[0] for column in columns if column.physical_type == "INT96"
     }
@@ -146,7 +146,7 @@ def _wider_number(*kinds: pa.DataType) -> pa.DataType | None:
 
 
 def _digits(kind: Any) -> tuple[int, int]:
-    """(digits before the point, digits after it)."""
+    """(digits before the decimal point, digits after it) of a type."""
     return (_DIGITS[kind], 0) if kind in _DIGITS else (kind.precision - kind.scale, kind.scale)
 
 
@@ -161,8 +161,8 @@ def united(
 ) -> pa.Schema:
     """The columns of all files, each in the widest of its types, in the order of appearance.
 
-    A file of which a column fits no wider type is left out, and `on_clash` is called with a
-    sentence that names it.
+    A file with a column for which no wider type exists is left out; `on_clash` gets a sentence that
+    names it.
     """
     types = dict[str, pa.DataType]()
     origin = dict[str, str]()
@@ -185,7 +185,7 @@ def folder_union(
 ) -> pa.Schema:
     """The columns of files by path, then those in the names of folders below `root`.
 
-    If a file has a column that its folder is named for, the folder counts.
+    If a file has a column that is also in its folder's name, the folder counts.
     """
     inside = list[tuple[str, pa.Schema]]()
     for path, footer in footers.items():
@@ -196,9 +196,9 @@ def folder_union(
 
 
 def misfit(columns: pa.Schema, wanted: pa.Schema) -> tuple[str, str] | None:
-    """(column, why) of the first column that `wanted` cannot hold; None: each fits or is missing.
+    """(column, why) of the first column that does not fit `wanted`; None: all fit or are missing.
 
-    A column of another name is no misfit; see `unknown`.
+    A column with a name that `wanted` lacks is no misfit; see `unknown`.
     """
     names = columns.names
     for field in columns:
@@ -218,7 +218,7 @@ def unknown(names: Iterable[str], wanted: pa.Schema) -> list[str]:
 
 
 def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types differ at most in the names of list items and in what may be NULL."""
+    """Whether two types differ at most in the names of list items and in nullability."""
     return bool(plain(kind) == plain(other))
 
 
@@ -236,12 +236,12 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _floored(column: Any) -> Any:
-    """A column, perhaps a nested one, whose nanoseconds are whole microseconds, never later."""
+    """A column, perhaps nested, with nanoseconds rounded down to microseconds."""
     kind = column.type
     if not holds(kind, _is_in_nanoseconds):
         return column
     if pa.types.is_timestamp(kind):
-        # Without a zone: the hours that clocks repeat in autumn have no floor in their own.
+        # Without a zone: in a zone, an hour that clocks repeat in autumn cannot be floored.
         plain = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
         return plain.cast(pa.timestamp("ns", kind.tz and "UTC")).cast(kind)
     if pa.types.is_struct(kind):
@@ -258,14 +258,14 @@ def _floored(column: Any) -> Any:
 
 
 def _is_in_nanoseconds(kind: Any) -> bool:
-    """Whether values are instants that a safe cast would refuse to cut."""
+    """Whether a type has instants in nanoseconds, which a safe cast refuses to cut."""
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def completed(
     batch: pa.RecordBatch, needed: Sequence[pa.Field], given: Mapping[str, pa.Scalar]
 ) -> pa.RecordBatch:
-    """A batch with the columns that its file lacks: a value of a folder's name, or NULL."""
+    """A batch with the columns that its file lacks added: a value of a folder's name, or NULL."""
     if len(batch.schema) == len(needed):
         return batch
     columns = [
@@ -307,7 +307,7 @@ def partition_columns(paths: Iterable[str], root: str) -> pa.Schema:
 
 
 def partition_value(value: str | None, kind: pa.DataType, zone: str) -> pa.Scalar:
-    """A value of a folder's name in the type of its column. Raises ValueError if it is none.
+    """A value of a folder's name in the type of its column. Raises ValueError if it does not fit.
 
     `zone`: of instants.
     """
@@ -318,7 +318,7 @@ def partition_value(value: str | None, kind: pa.DataType, zone: str) -> pa.Scala
             local = pc.cast(pa.scalar(value), pa.timestamp("us"))
             if not kind.tz:
                 return local
-            # Of the two moments that clocks show as one, Spark takes the first.
+            # If clocks show the same time twice, Spark takes the first of the two instants.
             return pc.cast(pc.assume_timezone(local, zone, ambiguous="earliest"), kind)
         return pc.cast(pa.scalar(value.removeprefix("+")), kind)
     except pa.ArrowException as error:
@@ -345,7 +345,7 @@ def _inferred_number(value: str) -> pa.DataType:
         _, digits, exponent = Decimal(value).as_tuple()
     except InvalidOperation:  # an exponent of more digits than Decimal has
         return pa.float64()
-    # 1e5 and 1. are whole numbers too: a decimal, unless it has too many digits.
+    # 1e5 and 1. are also integers: a decimal, unless it has too many digits.
     wholes = len(digits) + int(exponent)
     if int(exponent) >= 0 and wholes <= _MOST_DIGITS:
         return pa.decimal128(wholes, 0)
@@ -375,7 +375,7 @@ def as_text(schema: pa.Schema) -> str:
 
 
 def from_text(text: str) -> pa.Schema:
-    """The schema of `as_text`."""
+    """The inverse of `as_text`."""
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
 
 

@@ -1,7 +1,7 @@
-"""The files of a source: of a folder, or below the URL of a place in an object store.
+"""Finds and opens the files of a source: of a folder, or below a URL of an object store.
 
-A user's files are no part of the engine's world: they are found, looked at and opened here alone.
-Cost in a store: one request for a thousand names, and one for each range of bytes that is read.
+A user's files are not part of the engine's world: only this module finds, inspects and opens them.
+Cost in an object store: one request for each thousand names, and one for each range of bytes read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from joinengine.world import buckets
 from joinengine.world.buckets import is_url
 from joinengine.world.remote import RemoteStorage
 
-#: So many names are read at a time.
+#: How many names are read at a time.
 _AT_ONCE = 1024
-#: A name has gone, or is a link that leads nowhere.
+#: Errors of a name that is gone, or a link that leads nowhere.
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-#: Is told of a folder.
+#: Takes each folder that a walk enters.
 Entered = Callable[[str], None]
 
 
 class SourceFile(NamedTuple):
-    """A file as a listing finds it; `changed_s`: when it came to be as it is, since the epoch."""
+    """A file as a listing finds it; `changed_s`: its last change, in seconds since the epoch."""
 
     path: str
     size: int
@@ -39,14 +39,14 @@ class SourceFile(NamedTuple):
 
 
 def exists(place: str) -> bool:
-    """Whether there is a folder or a file; of a store, whether it holds a file there."""
+    """Whether there is a folder or a file; in an object store, whether there is a file below."""
     if is_url(place):
         return next(buckets.files_below(place), None) is not None
     return os.path.exists(place)
 
 
 def _nothing(folder: str) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def find(place: str) -> list[SourceFile]:
@@ -57,9 +57,9 @@ def find(place: str) -> list[SourceFile]:
 def found_below(
     place: str, asked: Callable[[list[str]], list[str]], entered: Entered = _nothing
 ) -> Iterator[SourceFile]:
-    """The same, one by one, of the paths that `asked` leaves of some; no other is looked at.
+    """As `find`, one by one, but only for the paths that `asked` keeps of those it is given.
 
-    `entered`: as in `paths_below`; of a store nobody is told.
+    `entered`: as in `paths_below`; not called for an object store.
     """
     if is_url(place):
         shown = (facts for facts in buckets.files_below(place) if _is_shown(facts[0], place))
@@ -78,11 +78,11 @@ def paths_below(
 ) -> Iterator[list[str]]:
     """The paths of the Parquet files below a folder (or the file that it is), some at a time.
 
-    They are those among so many names, and may be none. Hidden ones are left out. `entered` is told
-    each folder before the names in it are read. `root`: the place that the folder lies in; None:
-    it is the place. A link leads into a folder elsewhere; one into the place, or around it, is
-    left out, since what is there is found without it. Raises JoinEngineError for a folder that may
-    not be read, and for a name that is no text.
+    Each list is from the next _AT_ONCE names, and may be empty. Hidden files are left out.
+    `entered` is called with each folder before its names are read. `root`: the place in which the
+    folder lies; None: the folder is the place. A link to a folder elsewhere is followed. A link
+    into the place, or to a folder around it, is left out, since its files are found without it.
+    Raises JoinEngineError for a folder that may not be read, and for a name that is not text.
     """
     if os.path.isfile(folder):
         yield [folder]
@@ -118,7 +118,7 @@ def paths_below(
 
 
 def _between(root: str, folder: str) -> list[str]:
-    """The paths on the way from a folder to one below it.
+    """The paths on the way from `root` to a folder below it.
 
     >>> _between("/in", "/in/a/b"), _between("/in", "/in")
     (['/in/a', '/in/a/b'], [])
@@ -128,9 +128,9 @@ def _between(root: str, folder: str) -> list[str]:
 
 
 def _led_to(link: str, tops: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The tops of what a walk is in, behind a link; None: it leads to where the walk is or gets.
+    """The `tops` beyond a link; None: the walk is in its target, or gets there without it.
 
-    `tops`: the folders without links, of the place and of each link on the way.
+    `tops`: the resolved folders of the place and of the targets of all links on the way.
     """
     target = os.path.realpath(link)
     if any(_lies_in(top, target) or _is_walked(target, top) for top in tops):
@@ -139,7 +139,7 @@ def _led_to(link: str, tops: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _is_walked(target: str, top: str) -> bool:
-    """Whether a walk through a folder gets to another: none does to what is hidden there."""
+    """Whether a walk through `target` reaches `top`; a walk does not enter hidden folders."""
     return _lies_in(target, top) and not any(
         part[0] in "._" for part in target[len(top) :].split("/") if part
     )
@@ -150,7 +150,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def check_name(path: str) -> None:
-    """Refuse a name of bytes that are no text, which no log and no error could hold."""
+    """Raise an error for a name whose bytes are not text: no log and no error could hold it."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -162,7 +162,7 @@ def check_name(path: str) -> None:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether a name is a folder, also by a link; one that leads nowhere is none."""
+    """Whether a name is a folder or a link to one; a link that leads nowhere is not."""
     try:
         return entry.is_dir()
     except OSError as error:
@@ -173,7 +173,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """What has gone is nothing; what may not be read is an error, since it would be missing."""
+    """In the block, a folder that is gone counts as empty; one that may not be read is an error."""
     try:
         yield
     except OSError as error:
@@ -187,27 +187,27 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def look_at(path: str) -> SourceFile | None:
-    """The file at a path or URL; None: it has gone."""
+    """The file at a path or URL; None: it is gone."""
     if is_url(path):
         facts = buckets.file_at(path)
         return None if facts is None else SourceFile(*facts)
     file = None
     with _reading(path):
         stat = os.stat(path)
-        # The change of the inode, not of the content: a copy may be given an old time.
+        # The change time of the inode: the modification time of a copy may be set to an old time.
         file = SourceFile(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime)
     return file
 
 
 def opened(path: str) -> Any:
-    """What Arrow's Parquet reader takes: a path, or a file that asks the store for ranges."""
+    """A path, or a file that reads ranges from the store, for Arrow's Parquet reader."""
     return buckets.reader_of(path) if is_url(path) else path
 
 
 def parquet(path: str) -> Any:
-    """A Parquet file; instants in the old type of Spark's are read as such.
+    """A Parquet file; Spark's old type of instants is read as instants.
 
-    Of a store the columns that are wanted are read together, with few requests.
+    From an object store, the wanted columns are read together, with few requests.
     """
     return pq.ParquetFile(
         opened(path),
@@ -226,9 +226,7 @@ def text_of(path: str) -> str:
 
 
 def _is_shown(path: str, place: str) -> bool:
-    """Whether a file of a store is a Parquet file, and no part of its path is hidden.
-
-    Of the place itself no part counts.
+    """Whether a file of a store is a Parquet file, and no part of its path below `place` is hidden.
 
     >>> _is_shown("s3://b/in/day=1/a.parquet", "s3://b/in"), _is_shown("s3://b/a.csv", "s3://b")
     (True, False)

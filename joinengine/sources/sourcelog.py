@@ -1,26 +1,27 @@
-"""The source log: which files of a folder were found, in which order, for ever.
+"""The source log: records for ever which files of a folder were found, and in which order.
 
-Why: an offset counts row groups of the log, so every driver that ever reads the log must find the
-same in it, even if two drivers look for new files at once, or one has slept since its last look.
+Why: a position counts row groups of the log. So every driver must always find the same content in
+the log, even if two drivers look for new files at once, or one has slept since its last look.
 
 On disk the log is a folder of *segments*, one for each look that found files, with one entry for
 each file. The name of a segment is the number of files in the log before it. A segment is created
-whole and exclusively: two drivers that have read the same log want the same name, and the one that
-loses reads the segment of the other. If the name held a generation, both would win. The number of
-row groups cannot be the name: a file may have none, and two segments would want one name.
+whole and exclusively: two drivers that have read the same log compete for one name, and the loser
+reads the segment of the winner. If names contained a generation, both would win. The number of row
+groups cannot be the name: a file may have none, so two segments would need the same name.
 
-A query that runs for months has a segment for each of its looks, so they are *folded*: what some of
-them say is written again as one file, whose name is the stretch of the log that it holds,
-`FIRST-LAST`. So all drivers that fold a stretch write the same. A fold takes up the folds before it
-as long as they are no longer than what follows them: there are few, and an entry is written again a
-few times in all.
+A query that runs for months would have a segment for each of its looks, so segments are *folded*:
+the entries of several segments are written again as one file, whose name is the stretch of the log
+that it holds, `FIRST-LAST`. So all drivers that fold a stretch write the same content. A fold
+includes earlier folds as long as they are no longer than what follows them. So there are few folds,
+and an entry is rewritten only a few times.
 
-- What a longer file holds is removed, and not before the fold after that one: whoever has listed
-  the folder a moment ago finds what was in it, or lists it again.
-- The name of a removed segment is free again, and a driver that has slept may create it. So who has
-  created a segment looks whether a fold holds its number; if so, nobody will read it.
-- The last segment is never folded, so that a version that knows no folds misses those before it,
-  and does not take the log for an empty one.
+- Files whose entries a fold holds are removed, but only at the next fold: a driver that has listed
+  the folder a moment ago still finds them, or lists it again.
+- The name of a removed segment is free again, and a driver that has slept may create it. So a
+  driver that has created a segment checks whether a fold holds its number; if so, the segment is
+  never read.
+- The last segment is never folded. So a version that does not know folds notices that earlier
+  segments are missing, and does not take the log for empty.
 
 Law: an entry never changes its place; a segment that is missing, damaged or that of another place
 is refused by name. (So each says its place. Those of earlier versions do not.)
@@ -43,15 +44,15 @@ from joinengine.model.errors import DamagedState
 from joinengine.sources.positions import FILES, Entry, Logged, table_of
 from joinengine.world.storage import Storage
 
-#: How the header of a file begins.
+#: The beginnings of the headers of segments and folds.
 _SEGMENT, _FOLD = b"joinengine source log 1", b"joinengine folded sources 1"
 _NAME = re.compile(r"(\d+)(?:-(\d+))?")
 #: In the metadata of a fold: its place.
 _PLACE = b"joinengine.place"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
-#: So many segments are folded into one file.
+#: How many segments are folded into one file.
 FOLD_AT = 256
-#: Entries of segments are made columns of, so many at a time.
+#: How many entries of segments are converted to columns at a time.
 _AT_ONCE = 4096
 
 
@@ -67,18 +68,18 @@ class _Piece(NamedTuple):
         return segment if self.last is None else f"{segment}-{self.last:012d}"
 
     def holds(self, number: int) -> bool:
-        """Whether it is a fold that holds the entry with a number."""
+        """Whether it is a fold that holds the entry `number`."""
         return self.last is not None and self.first <= number < self.last
 
     def replaces(self, other: _Piece) -> bool:
-        """Whether it is a fold that holds all of another piece, and more."""
+        """Whether it is a fold that holds all entries of another piece, and more."""
         if other.last is None:
             return self.holds(other.first)
         return self != other and self.holds(other.first) and self.holds(other.last - 1)
 
 
 class _Folder:
-    """The pieces that lie in the folder of a log."""
+    """The pieces in the folder of a log."""
 
     def __init__(self, names: Sequence[str]) -> None:
         matches = (match for name in names if (match := _NAME.fullmatch(name)))
@@ -87,20 +88,20 @@ class _Folder:
         self._segments = {piece.first: piece for piece in self.pieces if piece.last is None}
 
     def at(self, number: int) -> _Piece | None:
-        """Where the entry with a number is: in the longest fold, else where a segment begins."""
+        """The piece with entry `number`: the longest fold, else the segment that begins there."""
         holding = [fold for fold in self.folds if fold.holds(number)]
         if holding:
             return max(holding, key=lambda fold: fold.last or 0)
         return self._segments.get(number)
 
     def later(self, number: int) -> _Piece | None:
-        """A piece that is there only if there is an entry with that number; None: there is none."""
+        """A piece whose existence proves that there is an entry `number`; None: there is none."""
         return next((piece for piece in self.pieces if piece.first >= number), None)
 
 
 @dataclass
 class SourceLog:
-    """The log of one source; `files`: read so far; `generation`: of the driver that appends."""
+    """The log of one source. `files`: how many were read so far. `generation`: of the driver."""
 
     storage: Storage
     generation: int
@@ -109,7 +110,7 @@ class SourceLog:
     _known: list[_Piece] = field(default_factory=list)
 
     def read_on(self) -> list[pa.Table]:
-        """The files that were not read yet, as FILES. Raises DamagedState if some are missing."""
+        """The files not read so far, as FILES. Raises DamagedState if some are missing."""
         tables, before = list[pa.Table](), list[str]()
         while True:
             names = sorted(self.storage.names())
@@ -119,7 +120,7 @@ class SourceLog:
             later = folder.later(self.files)
             if later is None:
                 return tables
-            if names == before:  # else what is missing was folded since it was listed
+            if names == before:  # otherwise, the missing piece was folded since the listing
                 raise DamagedState(
                     f"source log {self._path(_Piece(self.files))} is missing, but "
                     f"{self._path(later)} exists; restore it from a copy"
@@ -144,7 +145,7 @@ class SourceLog:
             _hand_over(entries, tables)
 
     def append(self, entries: Sequence[Entry]) -> bool:
-        """Log `entries` next; False, and nothing is logged, if another driver was faster."""
+        """Append `entries` to the log; False, without effect, if another driver was faster."""
         self.storage.make()
         piece = _Piece(self.files)
         place, files = self._place(piece), list(entries)
@@ -153,13 +154,13 @@ class SourceLog:
         if not self.storage.create(piece.name, _framed(_SEGMENT, body)):
             return False
         if any(fold.holds(self.files) for fold in _Folder(self.storage.names()).folds):
-            return False  # the name was free because its segment was folded
+            return False  # the name was free only because its segment was folded
         self._known.append(piece)
         self.files += len(entries)
         return True
 
     def fold(self, logged: Logged) -> None:
-        """Fold the newest segments, if there are enough; `logged`: all files that were read."""
+        """Fold the newest segments, if there are enough; `logged`: all files read so far."""
         known, start = self._known, len(self._known) - 1
         while start > 0 and known[start - 1].last is None:
             start -= 1
@@ -174,13 +175,13 @@ class SourceLog:
         schema = FILES.with_metadata({_PLACE: self._place(piece)})
         with pa.ipc.new_stream(body, schema, options=_COMPRESSED) as writer:
             writer.write_table(logged.table(piece.first, last))
-        # If it is there, another driver has written the same.
+        # If the fold exists, another driver has written the same content.
         if self.storage.create(piece.name, _framed(_FOLD, body.getvalue().to_pybytes())):
             self.storage.delete(*held)
         known[start:-1] = [piece]
 
     def _held_by_folds(self) -> list[str]:
-        """The names of what is there and is not read any more."""
+        """The names of the files that are no longer read, since folds hold their entries."""
         folder = _Folder(self.storage.names())
         return [
             piece.name
@@ -232,7 +233,7 @@ def _framed(kind: bytes, body: bytes) -> bytes:
 
 
 def _hand_over(entries: list[Entry], tables: list[pa.Table]) -> None:
-    """Make columns of entries, and forget these."""
+    """Move entries into a new table of `tables`."""
     if entries:
         tables.append(table_of(entries))
         entries.clear()

@@ -1,7 +1,7 @@
-"""What happens to the tuples of a stream as they are read: filters and computed columns, in order.
+"""Applies the steps of a stream as its tuples are read: filters and computed columns, in order.
 
-Law: the steps of a stream are those that its user wrote, one after the other; a step sees the
-columns as the steps before have left them.
+Law: steps are applied in the order in which the user wrote them; a step sees the columns as the
+previous steps have left them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Step = Predicate | Computed
 
 
 def named(columns: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
-    """The columns that there are after `steps`; `columns`: those of the files."""
+    """The columns after `steps`; `columns`: those of the files."""
     fields = {field.name: field for field in columns}
     for step in steps:
         if isinstance(step, Computed):
@@ -30,7 +30,7 @@ def named(columns: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
 
 
 def needed(columns: pa.Schema, steps: Sequence[Step], shown: pa.Schema) -> list[pa.Field]:
-    """The columns of the files that the steps, or the columns to be shown, are made of."""
+    """The columns of the files from which `steps` and the columns `shown` are computed."""
     names = set(shown.names)
     for step in reversed(steps):
         if isinstance(step, Computed):
@@ -40,7 +40,7 @@ def needed(columns: pa.Schema, steps: Sequence[Step], shown: pa.Schema) -> list[
 
 
 def stepped(batch: pa.RecordBatch, steps: Sequence[Step], columns: pa.Schema) -> pa.RecordBatch:
-    """The tuples that pass all filters, with the columns that are computed."""
+    """The tuples that pass all filters, with the computed columns."""
     kinds = {field.name: field.type for field in columns}
     for step in steps:
         asked = [cast(batch.column(name), kinds[name]) for _, name in step.columns]

@@ -1,4 +1,4 @@
-"""Spark around the engine: sessions, sources, jobs, sinks and the running query.
+"""Connects the engine to Spark: sessions, sources, jobs, sinks and the running query.
 
 The rooms before this one run without Spark.
 """

@@ -1,1 +1,1 @@
-"""What survives a batch: runs, spines, manifests, and the files that hold them."""
+"""The state that survives a batch: runs, spines, manifests, and the files that hold them."""

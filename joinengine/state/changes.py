@@ -1,12 +1,12 @@
-"""What a batch has changed in the states of operators, as plain values, and back.
+"""Writes the changes of a batch to the states of operators as plain values, and applies them.
 
-Why: a batch touches few of the runs and few keys of the routing table, so a manifest that names
-what it has changed is short, however much state there is. Runs and files that leave are given by
-their places in the state before, which the reader has in the same order.
+Why: a batch changes few runs and few keys of the routing table. So a manifest that holds only the
+changes is short, however large the state is. Runs and files that leave are given by their places in
+the previous state, which the reader has in the same order.
 
 Law: `changed(before, change(before, after))` equals `after`, and has its runs and files in the same
 order.
-Cost: one look at each run and file; one at each key of the routing table if the layout is another.
+Cost: one look at each run and file, and at each key of the routing table if the layout changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ V = TypeVar("V")
 
 
 def change(before: OperatorState, after: OperatorState) -> dict[str, Any]:
-    """What one batch has changed in a state, as plain values."""
+    """The changes from one state to the next, as plain values."""
     had, has = before.shelves, after.shelves
     files = _entries(had.files, has.files)
     names = Names(_known_names(had, files.new))
@@ -67,7 +67,7 @@ def change(before: OperatorState, after: OperatorState) -> dict[str, Any]:
 
 
 def changed(before: OperatorState, plain: Mapping[str, Any]) -> OperatorState:
-    """The state that `change` was given as `after`."""
+    """The state after the changes: the inverse of `change`."""
     had, files = before.shelves, plain["files"]
     new = {stored.name: stored for stored in files_from_json(files["new"])}
     names = [*_known_names(had, new), *plain["other_names"]]
@@ -90,7 +90,7 @@ def changed(before: OperatorState, plain: Mapping[str, Any]) -> OperatorState:
 
 
 def held_change(before: Held | None, after: Held | None) -> Any:
-    """What has changed in the results that are held back: oldest ones leave, newest ones come."""
+    """The changes of the results that are held back: oldest ones leave, new ones come last."""
     if after is None:
         return None
     was = before or ()
@@ -113,24 +113,24 @@ def held_changed(before: Held | None, plain: Any) -> Held | None:
 
 
 class _Entries(NamedTuple, Generic[K, V]):
-    """The places, in the mapping before, of entries that are gone; the entries that are new."""
+    """The places, in the previous mapping, of entries that are gone; and the new entries."""
 
     gone: list[int]
     new: dict[K, V]
 
 
 def _entries(before: Mapping[K, V], after: Mapping[K, V]) -> _Entries[K, V]:
-    """What `_updated` needs; entries with another value are new."""
+    """The arguments of `_updated`; an entry with another value counts as new."""
     gone = [place for place, key in enumerate(before) if key not in after]
     new = _new(before, after)
     stay = [key for key in before if key in after] if gone else list(before)
-    if [*stay, *(key for key in new if key not in before)] != list(after):  # all leave, and come
+    if [*stay, *(key for key in new if key not in before)] != list(after):  # replace all of them
         return _Entries(list(range(len(before))), dict(after))
     return _Entries(gone, new)
 
 
 def _new(before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V]:
-    """The entries of `after` with another value than before; most are the same objects."""
+    """The entries of `after` whose values have changed; most values are the same objects."""
     get = before.get
     return {
         key: value
@@ -149,15 +149,15 @@ def _updated(before: Mapping[K, V], gone: Sequence[int], new: Mapping[K, V]) -> 
 
 
 def _known_names(before: Shelves, new: Iterable[str]) -> list[str]:
-    """The names that runs have by number, each once."""
+    """The file names to which runs refer by number, each once."""
     return list(dict.fromkeys([*before.files, *new]))
 
 
-# Layouts: mostly one of those before, or one with another routing table
+# Layouts: mostly a layout of the previous state, or one with another routing table
 
 
 def _by_part(layouts: Layouts) -> dict[str, Chosen]:
-    """The layouts that changes refer to, by the part that they have."""
+    """The layouts of a state to which changes refer, by their roles in it."""
     pending = layouts.pending
     parts = {"newest": layouts.newest, "asked": layouts.asked}
     if pending is not None and not isinstance(pending, Refill):
@@ -197,7 +197,7 @@ def _chosen_changed(parts: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Ch
 
 
 def _alike(chosen: Chosen, other: Chosen) -> bool:
-    """Whether both are read as the same."""
+    """Whether both layouts would be read back as equal."""
     if chosen is other:
         return True
     if (chosen.wanted, chosen.choice) != (other.wanted, other.choice):

@@ -1,4 +1,4 @@
-"""The folders of one query's state, below Spark's checkpoint location."""
+"""The folders of one query's state, and the account of the query in them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FOLDERS = (
 class Checkpoint:
     """Where one query's state lies, and the world in which its driver runs.
 
-    `spark`: where Spark keeps its own part, the logs of offsets and commits. `mode`: who may do
-    what in the folders of the engine's part; None: only their owner, once they are made.
+    `spark`: where Spark keeps its part, the logs of offsets and commits. `mode`: the permissions of
+    the folders of the engine's part; None: the owner's only, when they are created.
     """
 
     world: World
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @property
     def location(self) -> str:
-        """Where the engine's part lies, as users know it: in a folder `joinengine` of this one."""
+        """The location as users give it: the engine's part lies in its folder `joinengine`."""
         return self.storage.folder.rpartition("/")[0]
 
     @property
@@ -87,32 +87,32 @@ class Checkpoint:
 
     @property
     def sources(self) -> Storage:
-        """The source logs: which files and row groups each offset means."""
+        """The source logs: the files and row groups behind each position."""
         return self.storage.at("sources")
 
     @property
     def generations(self) -> Storage:
-        """A marker for each driver that was started; the greatest counts."""
+        """A marker for each start of a driver; the greatest counts."""
         return self.storage.at("generations")
 
     @property
     def heartbeats(self) -> Storage:
-        """A file that a running driver writes again and again, so that a second one knows of it."""
+        """The heartbeat of a running driver, which warns a second start."""
         return self.storage.at("heartbeats")
 
     @property
     def boundary(self) -> Storage:
-        """A marker for the batch up to which nothing can be committed any more."""
+        """Markers of batches; up to the greatest one, nothing can be committed any more."""
         return self.storage.at("boundary")
 
     @property
     def showings(self) -> Storage:
-        """By which files the results of some batches have become visible together."""
+        """The showings: the files in which the results of several batches have become visible."""
         return self.storage.at("showings")
 
     @property
     def granted(self) -> int:
-        """Who may do what in folders that hold state: their owner alone, unless `mode` says."""
+        """The permissions of folders that hold state: `mode`, by default only the owner's."""
         return PRIVATE if self.mode is None else self.mode
 
     def check_folders(self) -> None:
@@ -129,7 +129,7 @@ class Checkpoint:
             folder.make(self.granted)
 
     def mend(self) -> None:
-        """Make folders that are missing: tools that copy leave out empty ones."""
+        """Make folders that are missing: copying tools may leave out empty ones."""
         names = set(self.storage.names())
         for name in _FOLDERS:
             if name not in names:
@@ -148,9 +148,9 @@ def write_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> None:
 
 
 def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """The account of the query that owns the checkpoint; None: no query does.
+    """The account of the query that owns the checkpoint; None: no query owns it.
 
-    Raises DamagedState if it is not what was written, or is gone while manifests are there.
+    Raises DamagedState if it is not what was written, or is gone although there are manifests.
     """
     path, storage = f"{checkpoint.storage.folder}/{ACCOUNT}", checkpoint.storage
     if not storage.exists(ACCOUNT):
@@ -161,7 +161,7 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
         account = dict(json.loads(storage.get(ACCOUNT)))
     except (ValueError, TypeError, RecursionError):
         account = {}
-    # An older version wrote no CRC, and these parts alone.
+    # An older version wrote no CRC, and only these parts.
     crc32 = account.pop("crc32", None)
     whole = account.keys() == _PARTS if crc32 is None else crc32 == crc_of(account)
     if not whole:
@@ -175,9 +175,9 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
 def read_note(
     checkpoint: Checkpoint, name: str, names: str, *entries: str
 ) -> dict[str, Any] | None:
-    """The entries of what a sink has noted in the file `name`; None: there is no such file.
+    """The entries of a sink's note in the file `name`; None: there is no such file.
 
-    Raises DamagedState if one is missing, with `names`: which place the note names.
+    Raises DamagedState if an entry is missing. `names`: the place that the note names, in words.
     """
     try:
         note = json.loads(checkpoint.storage.get(name))

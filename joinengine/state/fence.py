@@ -1,13 +1,13 @@
-"""The fence: which driver may go on, and which batches are closed for ever.
+"""The fence: decides which driver may go on, and which batches are closed for ever.
 
 Why: a driver may sleep at any step, for any time, while another driver takes its checkpoint over,
-and then go on as if nothing had happened. A manifest that exists stops it; one that was removed
-since does not. So drivers are numbered, and a batch is declared closed before its manifest is
-removed.
+and then go on as if nothing had happened. An existing manifest of its batch stops it, but a
+manifest that was removed in the meantime does not. So drivers are numbered, and a batch is closed
+before its manifest is removed.
 
-Both numbers are *markers*: files that are only ever created, with a number as their name; the
-greatest counts. No marker is overwritten, so no driver can take back the marker of another; smaller
-markers may be removed. This needs no compare-and-swap.
+Both numbers, generation and boundary, are *markers*: files that are created and never changed, with
+a number as their name; the greatest counts. No driver can undo the marker of another, since no
+marker is overwritten. Smaller markers may be removed. This needs no compare-and-swap.
 
 Law: no two drivers have the same generation; the boundary never falls; a manifest at or below the
 boundary is not committed, even if it was created.
@@ -22,13 +22,13 @@ from joinengine.model.errors import DamagedState, taken_over
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, numbers
 
-#: How many markers stay: the one that counts, and the one before, since a listing may miss a
-#: marker that is created meanwhile.
+#: How many markers stay: the one that counts, and the previous one, since a listing may miss a
+#: marker that is just being created.
 _KEPT = 2
 
 
 def greatest(markers: Storage, none: int) -> int:
-    """The marker that counts; `none` if there is no marker."""
+    """The marker that counts, the greatest; `none` if there is no marker."""
     return max(numbers(markers), default=none)
 
 
@@ -38,13 +38,13 @@ def mark(markers: Storage, number: int, content: bytes = b"") -> bool:
 
 
 def thin(markers: Storage) -> None:
-    """Remove markers that do not count, but keep the greatest of these."""
+    """Remove markers that do not count, except the greatest of these."""
     for number in numbers(markers)[:-_KEPT]:
         markers.delete(f"{number:08d}")
 
 
 def claim(checkpoint: Checkpoint) -> int:
-    """The generation of a driver that starts now, greater than all before."""
+    """Claim a generation for a driver that starts now: greater than all earlier ones."""
     while True:
         generation = greatest(checkpoint.generations, 0) + 1
         if claims(checkpoint, generation):
@@ -52,9 +52,9 @@ def claim(checkpoint: Checkpoint) -> int:
 
 
 def claims(checkpoint: Checkpoint, generation: int) -> bool:
-    """Whether a driver that starts now gets `generation`; False: another one has it."""
+    """Try to claim `generation` for a driver that starts now; False: another driver has it."""
     driver = json.dumps(checkpoint.world.process()).encode()
-    # If the number was used before and its marker removed, a greater marker exists.
+    # If the number was used earlier and its marker is removed, a greater marker exists.
     created = mark(checkpoint.generations, generation, driver)
     if not created or greatest(checkpoint.generations, 0) != generation:
         return False
@@ -63,7 +63,7 @@ def claims(checkpoint: Checkpoint, generation: int) -> bool:
 
 
 def claimed_by(generations: Storage, generation: int) -> dict[str, object]:
-    """The host and process of a driver, as it said at its start; empty: it is not known."""
+    """The host and process that a driver noted at its start; empty: not known."""
     try:
         driver = json.loads(generations.get(f"{generation:08d}"))
     except (OSError, ValueError, RecursionError):
@@ -72,10 +72,10 @@ def claimed_by(generations: Storage, generation: int) -> dict[str, object]:
 
 
 def check_markers(checkpoint: Checkpoint) -> None:
-    """Raise DamagedState if all markers of generations are gone, or all manifests after the closed.
+    """Raise DamagedState if all generation markers, or all manifests above the boundary, are gone.
 
-    Without the markers a driver would get a number that another has had, and with it the names of
-    that one's files. The boundary rises only below a manifest that stays.
+    Without the markers, a driver would get the number of an earlier driver, and so the names of its
+    files. There is always a manifest above the boundary: it rises only below one that stays.
     """
     markers, manifests = checkpoint.generations, checkpoint.manifests
     boundary = greatest(checkpoint.boundary, -1)
@@ -92,9 +92,9 @@ def check_markers(checkpoint: Checkpoint) -> None:
 
 
 def check_generation(generations: Storage, generation: int) -> None:
-    """Raise TakenOver if a driver was started after that of `generation`.
+    """Raise TakenOver if a driver with a greater generation was started.
 
-    Safety does not rest on this check: another driver may be started right after it.
+    Safety does not depend on this check: another driver may be started right after it.
     """
     newest = greatest(generations, 0)
     if newest <= generation:
@@ -109,7 +109,7 @@ def check_generation(generations: Storage, generation: int) -> None:
 
 
 def check_boundary(checkpoint: Checkpoint, batch: int) -> None:
-    """Raise TakenOver if `batch` is closed: other drivers have gone on far beyond it."""
+    """Raise TakenOver if `batch` is closed: another driver has committed batches far beyond it."""
     boundary = greatest(checkpoint.boundary, -1)
     if batch <= boundary:
         raise taken_over(
@@ -120,7 +120,7 @@ def check_boundary(checkpoint: Checkpoint, batch: int) -> None:
 
 
 def raise_boundary(checkpoint: Checkpoint, batch: int) -> None:
-    """Close all batches up to `batch`; a boundary that is higher stays."""
+    """Close all batches up to `batch`; a higher boundary stays."""
     if batch > greatest(checkpoint.boundary, -1):
         mark(checkpoint.boundary, batch)
         thin(checkpoint.boundary)

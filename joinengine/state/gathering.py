@@ -1,9 +1,9 @@
-"""Rows of several runs at once: gathered for a merge, and laid side by side for a search.
+"""Gathers rows of several runs at once, for a merge or for a search.
 
-Why: runs that were sealed together lie on one page. Whoever needs many of them, a few rows each,
-takes those rows from the page in one go; run by run it would cost some microseconds a column.
+Why: runs that were sealed together lie on one page. If a few rows of each of many runs are needed,
+they are taken from the page in one step; run by run, it would cost some microseconds a column.
 
-Law: the rows of a run come in order, and a run after the one before it.
+Law: runs stay in order, and so do the rows of a run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from joinengine.state.run_file import Page
 class Sheet(NamedTuple):
     """The runs of a team that lie on one page and have one layout version.
 
-    `parts`: the rows of each, with the seats of their instances; `gone`: the excluded ones. `span`:
-    no row's time is outside; None: times are not known.
+    `parts`: the rows of each run, with the seat of its instance. `gone`: the excluded rows. `span`:
+    the least and the greatest time of its runs; None: not known.
     """
 
     version: int
@@ -38,17 +38,17 @@ class Sheet(NamedTuple):
 
     @property
     def stretch(self) -> Stretch:
-        """What is searched."""
+        """The arguments of a search: words, parts and excluded rows."""
         return self.page.words, self.parts, self.gone
 
 
 def sheets_of(spines: Sequence[Iterable[OpenRun]]) -> list[Sheet]:
-    """The runs of the spines of a team, in the order of its seats."""
+    """The runs of a team as sheets; `spines`: in the order of its seats."""
     layers = defaultdict[tuple[int, int, int], list[tuple[int, OpenRun]]](list)
     for seat, spine in enumerate(spines):
         for run in spine:
             page, layer = id(run.page), 0
-            # An instance may have two runs on a page: a sheet has at most one of each instance.
+            # An instance may have two runs on a page, but a sheet has only one run of each.
             while (runs := layers[page, run.run.version, layer]) and runs[-1][0] == seat:
                 layer += 1
             runs.append((seat, run))
@@ -66,14 +66,14 @@ def _sheet(version: int, runs: Sequence[tuple[int, OpenRun]]) -> Sheet:
 
 
 def _span(runs: Sequence[Run]) -> tuple[int, int] | None:
-    """The least and the greatest time of some runs; None: of some run they are not known."""
+    """The least and the greatest time of some runs; None: not known for some run."""
     first = [run.min_time for run in runs if run.min_time is not None]
     last = [run.max_time for run in runs if run.max_time is not None]
     return (min(first), max(last)) if len(first) == len(last) == len(runs) else None
 
 
 def _united(gone: Sequence[tuple[int, Exclusions]]) -> Exclusions | None:
-    """The exclusions of runs on one page, each with the first row of its run, in order."""
+    """The exclusions of a page from those of its runs; `gone`: (first row of a run, exclusions)."""
     if not gone:
         return None
     if len(gone) == 1 and gone[0][0] == 0:
@@ -87,9 +87,9 @@ def _united(gone: Sequence[tuple[int, Exclusions]]) -> Exclusions | None:
 def gathered(
     inputs: Sequence[Sequence[OpenRun]], rows: Sequence[Sequence[Ints]]
 ) -> tuple[Page, Ints]:
-    """Rows of the runs of several groups, in any order, and (n,) the group of each.
+    """The chosen rows of the runs of several groups, and (n,) the group of each row.
 
-    rows[i][j]: those of inputs[i][j], in order.
+    `rows[i][j]`: the rows chosen of run `inputs[i][j]` of group i, in order.
     """
     pages = dict[int, Page]()
     rows_by_page = defaultdict[int, list[Ints]](list)
@@ -110,7 +110,7 @@ def gathered(
 
 
 def merged_order(words: Words, groups: Ints, n_groups: int) -> NDArray[np.intp]:
-    """(n,) words of sorted runs, (n,) their groups -> the order that sorts by group and word."""
+    """(n,) words of sorted runs, (n,) groups -> (n,) the order that sorts by group and word."""
     if n_groups == 1:
         # A stable sort is a merge sort, which is fastest on concatenated sorted inputs.
         return np.argsort(words, kind="stable")

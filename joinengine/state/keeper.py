@@ -1,8 +1,8 @@
 """The keeper: opens, moves, seals and merges the runs of one task in one batch.
 
-Why: a task asks for the runs of an instance and hands over tuples to keep. The keeper takes care of
-all else: state that moved away or in, the file of a run, and when runs are merged. It reports the
-changes to the driver; none of them counts until a manifest names it.
+Why: a task asks for the runs of an instance and hands over tuples to keep. The keeper does all
+else: it drops and pulls state that moves, writes run files, and merges runs. It reports the changes
+to the driver; none of them counts until a manifest names it.
 
 Law: at any moment each live tuple of an instance is in exactly one of its runs, per layout version.
 """
@@ -27,12 +27,12 @@ from joinengine.state.sealing import Sealer
 from joinengine.state.upkeep import Changes, Upkeep
 from joinengine.world.storage import Storage, StoredFile
 
-#: Rows that are copied at a time when state moves, at most.
+#: The most rows that are copied at a time when state moves.
 MOVE_ROWS = 1 << 18
 
 
 class _Pulled(NamedTuple):
-    """Rows of a run that are to be a run of `instance`."""
+    """Rows of a run that become a run of `instance`."""
 
     instance: int
     source: OpenRun
@@ -55,22 +55,22 @@ class Keeper:
 
     @property
     def apart(self) -> bool:
-        """Whether the runs of each instance lie in files of their own."""
+        """Whether each instance has its own run files."""
         return self._upkeep.apart
 
     def fetch(self, runs: Iterable[Run]) -> None:
-        """Get ready runs of files of which this task needs nothing else."""
+        """Prepare runs; the task needs nothing else of their files."""
         self._store.fetch(runs, self._files)
 
     def open(self, runs: Iterable[Run], drops: Sequence[tuple[int, int]] = ()) -> list[OpenRun]:
-        """The runs of one spine, less the word ranges in `drops`."""
+        """Open the runs of one spine, and exclude the word ranges in `drops`."""
         spine = [self._opened(run) for run in runs]
         if not drops:
             return spine
         return [run for run in (self.cut(run, drops) for run in spine) if run.run.live]
 
     def _opened(self, run: Run) -> OpenRun:
-        """A run with the columns that its shelf has now."""
+        """Open a run, with the present columns of its shelf."""
         schema = self._schemas.get(run.side)
         if schema is None:
             schema = self._schemas[run.side] = self._upkeep.shelf.schema(run.side)
@@ -82,7 +82,7 @@ class Keeper:
         ranges: Iterable[tuple[int, int]],
         oldest: Callable[[OpenRun], int] | None = None,
     ) -> OpenRun:
-        """A run without some word ranges; `oldest` computes the least time of the rows left."""
+        """Exclude word ranges from a run; `oldest`: computes the least time of the rows left."""
         less = opened.run.without(ranges, opened.words)
         if less.excluded == opened.run.excluded:
             return opened
@@ -94,7 +94,7 @@ class Keeper:
         return rest
 
     def forget(self, run: Run) -> None:
-        """Drop a run that is needed no more."""
+        """Drop a run that is no longer needed."""
         self._changes.remove(run)
 
     def relabel(self, opened: OpenRun, version: int) -> OpenRun:
@@ -104,26 +104,26 @@ class Keeper:
         return after
 
     def expired(self, rows: int) -> None:
-        """Count rows that have left the state, since no later tuple needs them."""
+        """Count rows that have expired."""
         self._changes.expired_rows += rows
 
     def moved(self, rows: int, size_bytes: int) -> None:
-        """Count rows that have left their instance."""
+        """Count rows that have moved to another instance."""
         self._changes.moved_rows += rows
         self._changes.moved_bytes += size_bytes
 
     def pull_all(
         self, pulls: Iterable[tuple[int, Iterable[Run], Iterable[tuple[int, int]]]]
     ) -> list[OpenRun]:
-        """Seal the word ranges of other instances' `runs` as runs of `instance`.
+        """Seal word ranges of other instances' runs as runs of new homes.
 
-        `pulls`: (instance, runs, ranges), of one side, in ascending order.
-        The new runs are sealed together, as far as they fit into memory.
+        `pulls`: (new home, runs, word ranges), of one side, ascending. The new runs are sealed
+        together, as far as they fit into memory.
         """
         sealed, waiting, part = list[OpenRun](), list[_Pulled](), 0.0
         for instance, runs, ranges in pulls:
             for pulled in self._chosen(instance, runs, ranges):
-                # Pieces are numbered in 16 bits for the sort, so a small one counts as 8 rows.
+                # The sort numbers pieces in 16 bits, so a piece counts as at least 8 rows.
                 more = max(len(pulled.rows), 8) / self._step(pulled.source.run)
                 if waiting and part + more > 1:
                     sealed += self._seal_pulled(waiting)
@@ -146,11 +146,11 @@ class Keeper:
                 yield _Pulled(instance, opened, rows[start : start + step])
 
     def _step(self, run: Run) -> int:
-        """How many of its rows are copied at a time when state moves."""
+        """How many rows of a run are copied at a time when state moves."""
         return min(MOVE_ROWS, run.rows_within(self._upkeep.gather_bytes))
 
     def _seal_pulled(self, pulled: Sequence[_Pulled]) -> list[OpenRun]:
-        """Seal what was pulled, a run for each piece."""
+        """Seal pulled rows, a run for each piece."""
         if not pulled:
             return []
         page, numbers = gathered(
@@ -174,7 +174,7 @@ class Keeper:
     ) -> Iterator[OpenRun]:
         """Seal rows of another instance's run as runs of `instance`, which has lost them.
 
-        `words`: the rows are of this range; `chosen`: (n,) words -> which of them are to be copied.
+        `words`: the range of the rows; `chosen`: (n,) words -> (n,) which of them to copy.
         """
         opened = self._opened(run)
         lower, upper = (np.array([word % (1 << 64)], np.uint64) for word in words)
@@ -199,8 +199,9 @@ class Keeper:
     ) -> OpenRun:
         """Write a run; the returned run can be probed at once.
 
-        `own_file`: write it to a file of its own and map that, so that the memory of the tuples can
-        be freed. `oldest_input`: the settled time of the run; None: the newest time of the tuples.
+        `own_file`: write the run to a separate file and map that, so that the memory of the tuples
+        can be freed. `oldest_input`: the settled time of the run; None: the newest time of the
+        tuples.
         """
         bounds = np.array([0, len(words)])
         (sealed,) = self.seal_all(
@@ -223,22 +224,22 @@ class Keeper:
         own_file: bool = False,
         oldest_input: int | None = None,
     ) -> list[OpenRun]:
-        """Write a run for each of some instances, side by side.
+        """Write one run for each of `instances`, on one page.
 
-        Run i has the rows bounds[i]:bounds[i + 1] of `page`, sorted by word, at least one. An
-        instance may be named twice in a row. Otherwise as `seal`.
+        Run i has the rows bounds[i]:bounds[i + 1] of `page`, at least one, sorted by word. An
+        instance may occur several times in a row. Otherwise as `seal`.
         """
         return self._sealer.seal(instances, bounds, side, page, oldest_input, own_file=own_file)
 
     def merge(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
-        """Merge runs of one layout version, as far as the allowance goes; the spine after it."""
+        """Merge runs of a spine, as far as the allowance goes; returns the spine after it."""
         (after,) = self.merge_all([spine])
         return after
 
     def merge_all(self, spines: Sequence[Sequence[OpenRun]], first: int = 0) -> list[list[OpenRun]]:
-        """Merge in several spines, of ascending instances and one side; the spines after it.
+        """Merge runs of several spines, of ascending instances and one side; the spines after it.
 
-        `first`: which spine the allowance goes to first.
+        `first`: the spine that gets the allowance first.
         """
         return self._merger.merge(spines, first)
 

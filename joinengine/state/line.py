@@ -1,11 +1,11 @@
-"""The line of manifests behind the newest: which of them stay, and how they are read.
+"""The line of manifests before the newest one: decides which of them stay, and reads them.
 
-Why: while the newest manifest is restorable, its chain is enough. While the files of some batches
-are on their way to the store, the manifests from the restorable one on are what tells a start how
-to compute these batches again (joinengine.driver.recovery.durability).
+Why: if the newest manifest is restorable, its chain is enough. While files of some batches are
+still being uploaded to the store, a start needs the manifests from the restorable one on, to
+compute these batches again (`joinengine.driver.recovery.durability`).
 
-Law: a manifest is removed only once its batch is closed; each one is followed by its link, never by
-its number alone.
+Law: a manifest is removed only once its batch is closed. A parent is found by its link, never only
+by its number.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from joinengine.world.storage import Storage
 
 
 def retire(checkpoint: Checkpoint, manifest: Manifest, restorable: Manifest) -> None:
-    """Remove the manifests that are needed no more once `manifest` is committed.
+    """Remove the manifests that are no longer needed once `manifest` is committed.
 
-    These are the ones before it if it is full, and none if it is not; those to read `restorable`
-    and what follows it stay. Their batches are closed before: a name that is gone cannot stop an
-    older driver.
+    The chain of `restorable` and all later manifests stay; nothing is removed unless one of the two
+    is full. Batches are closed first: a manifest that is gone cannot stop an older driver.
     """
     if restorable.chain is None or not (manifest.is_full or restorable.is_full):
-        return  # the query is restored from its beginning, or nothing has changed
+        return  # a start would begin with the first batch, or the full manifest is the same
     last = min(manifest.batch, restorable.chain.full.batch) - 1
     if last < 0:
         return
@@ -37,7 +36,7 @@ def retire(checkpoint: Checkpoint, manifest: Manifest, restorable: Manifest) -> 
 
 
 def before(manifests: Storage, manifest: Manifest) -> Manifest:
-    """The manifest that `manifest` follows. Raises DamagedState if it is not there, or another."""
+    """The parent of `manifest`. Raises DamagedState if it is missing or another manifest."""
     parent = manifest.parent
     try:
         earlier = read(manifests, parent.batch)

@@ -1,8 +1,8 @@
-"""A manifest: all that one batch leaves behind, and all that the next one starts from.
+"""A manifest as a value: all that one batch leaves behind, and all that the next one starts from.
 
-An *outcome* is what a batch has come to: it follows from the batch alone, whoever computes it. A
-*manifest* is an outcome that is to count: only it has a nonce, a parent, and a CRC. How manifests
-lie on disk says `joinengine.state.manifests`.
+An *outcome* is the result of a batch: it depends only on the batch, whichever driver computes it. A
+*manifest* is an outcome that may count: only it has a nonce, a parent, and a CRC.
+`joinengine.state.manifests` writes and reads manifests.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import StoredFile
 
-#: Source -> how far it has been read: the place in its feed. Sources that are not named are at
-#: their begin, or are not read by joinengine.
+#: Source -> how far it has been read: the place in its feed. A source that is missing is at its
+#: beginning, or is not read by joinengine.
 Position = Mapping[int, Place]
 
 
 class Link(NamedTuple):
-    """A manifest as others name it."""
+    """Identifies a manifest in another manifest."""
 
     batch: int
     nonce: str
@@ -34,11 +34,11 @@ class Link(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """A micro-batch of Spark's, of the streaming DataFrames of a query.
+    """A micro-batch that Spark has handed over, of the streaming DataFrames of a query.
 
-    `query`: the id that Spark has given the streaming query over them, `batch`: that of the
-    micro-batch, `crc32`: of Spark's log of how far it goes, in hexadecimal digits. Query and CRC
-    are empty in a manifest of a version that ran its batches by the numbers of Spark's.
+    `query`: Spark's id of the streaming query over them. `batch`: the number of the micro-batch.
+    `crc32`: that of Spark's log of how far it goes, in hexadecimal digits. Query and CRC are empty
+    in a manifest of a version whose batches had Spark's numbers.
     """
 
     query: str
@@ -46,7 +46,7 @@ class Handed(NamedTuple):
     crc32: str
 
     def is_replay_of(self, noted: Handed) -> bool:
-        """Whether this is the micro-batch that was noted, which Spark repeats."""
+        """Whether Spark repeats the micro-batch `noted`."""
         return (
             self.batch == noted.batch
             and self._may_belong_to(noted)
@@ -54,7 +54,7 @@ class Handed(NamedTuple):
         )
 
     def follows(self, noted: Handed | None) -> bool:
-        """Whether this comes next behind the micro-batch that was noted last; None: none was."""
+        """Whether this is the next micro-batch after `noted`; None: there was none."""
         if noted is None:
             return self.batch == 0
         return self.batch == noted.batch + 1 and self._may_belong_to(noted)
@@ -63,7 +63,7 @@ class Handed(NamedTuple):
         return noted.query in ("", self.query)
 
 
-#: In place of a restorable batch: the manifest's own.
+#: In place of the restorable batch: the manifest's own batch is restorable.
 NEWEST = 1 << 62
 #: The parent of the first manifest.
 NO_MANIFEST = Link(-1, "", 0)
@@ -71,10 +71,10 @@ NO_MANIFEST = Link(-1, "", 0)
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What the next manifest must know of this one, so that it can tell what has changed.
+    """The facts of a manifest from which the next one computes and stores only its changes.
 
-    `full`: the last full manifest. `full_bytes`: its bytes. `bytes`: those of the manifests after
-    it up to this one, and `links` their number. `operators` and `held`: as they are on disk.
+    `full`: the last full manifest; `full_bytes`: its bytes. `bytes` and `links`: the bytes and the
+    number of the manifests after it, up to this one. `operators` and `held`: as they are on disk.
     """
 
     full: Link
@@ -87,19 +87,17 @@ class Chain:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is true after batch `batch`.
+    """The result of batch `batch`: all that the next batch starts from.
 
-    `results` are the staged result files of the batch, `refused` the staged files of refused
-    tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
-    to become visible together with these; None: the results become visible with their batch.
-    `totals`: of all batches up to this one. `clock_s`: the batch's clock, seconds since the epoch;
-    0: of an earlier version. `position`: where the batch ends in each source. `wishes`: those of
-    users that were granted after it. `skipped`: the files of sources that it did not read, and that
-    no batch before it has named. `quiet`: whether nothing has arrived. `handed`: the last
-    micro-batch of Spark's that this one or one before it holds; None: none does. `partitions`:
-    how far sources with partitions have come in each. `serials`: how many serial numbers tasks that
-    bring tuples have taken. Position and wishes are None in a manifest of
-    an earlier version.
+    `results`: the staged result files of the batch. `refused`: the staged files of refused tuples,
+    if the query has a side output. `held`: the result files of earlier batches that are held back
+    to become visible together with these; None: results are not held back. `totals`: of all batches
+    up to this one. `clock_s`: the batch's clock, in seconds since the epoch; 0: of an earlier
+    version. `position`: where the batch ends in each source. `wishes`: the wishes granted after it.
+    `skipped`: the source files that it did not read and that no earlier batch has named. `quiet`:
+    whether no tuple has arrived. `handed`: Spark's last micro-batch up to this batch; None: there
+    was none. `partitions`: source -> its partitions. `serials`: how many serials tasks that bring
+    tuples have taken so far. Position and wishes are None in a manifest of an earlier version.
     """
 
     query: str
@@ -119,7 +117,7 @@ class Outcome:
     serials: int = 0
 
     def named_files(self) -> set[str]:
-        """The files in the folder of runs that the manifest names."""
+        """The files in the folder of runs that the outcome names."""
         names = set[str]()
         for state in self.operators:
             names |= state.shelves.files.keys()
@@ -129,12 +127,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Manifest(Outcome):
-    """An outcome that counts, once it is on disk.
+    """An outcome that counts once it is on disk.
 
-    `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
-    `parent`: the manifest that it follows. `restorable`: the newest batch of which the store had
-    all files when this was committed. `spark`: name -> content of the files by which Spark repeats
-    `handed`, if they are carried. `crc32`: its own CRC, and `chain`, are known once it is on disk.
+    `generation`: of the driver that committed it. `nonce`: distinguishes its attempt from any
+    other. `parent`: the manifest that it follows. `restorable`: the newest batch whose files were
+    all in the store at the commit. `spark`: name -> content of the files from which Spark repeats
+    `handed`; may be empty. `crc32` (its own) and `chain` are known once it is on disk.
     """
 
     generation: int = 0
@@ -156,7 +154,7 @@ class Manifest(Outcome):
         restorable: int,
         spark: Mapping[str, str],
     ) -> Manifest:
-        """The manifest of an outcome; parameters as the fields."""
+        """The manifest of an outcome; parameters as the fields of the same names."""
         facts = {field.name: getattr(outcome, field.name) for field in fields(Outcome)}
         return cls(
             **facts,
@@ -174,5 +172,5 @@ class Manifest(Outcome):
 
     @property
     def is_full(self) -> bool:
-        """Whether it tells the whole state; not before it is on disk."""
+        """Whether it holds the whole state; False until it is on disk."""
         return self.chain is not None and self.chain.full == self.link

@@ -1,26 +1,26 @@
-"""Manifests: all that one batch leaves behind, and all that the next one starts from.
+"""Commits and reads the manifests of a checkpoint.
 
-Why: state lies in many files that many tasks write. A batch is done when its manifest exists: one
+Why: state lies in many files that many tasks write. A batch is done once its manifest exists: one
 file, created whole and exclusively. It names the runs that exist, the exclusions from them, the
 results that count, and the watermark, layout and moves of the next batch. If the driver is killed
-before the manifest is created, only garbage is left; if after, the batch is done.
+before the manifest is created, only garbage is left; if it is killed later, the batch is done.
 
-A batch changes little of a large state. So a *full* manifest tells the whole state, and those after
-it what their batch has changed (joinengine.state.changes). Each names its parent and its full
-manifest by a *link*: batch, nonce and CRC. From the newest back to its full one they are the
-*chain*, which a driver reads when it starts.
+A batch changes little of a large state. So a *full* manifest holds the whole state, and the
+manifests after it hold only the changes of their batches (`joinengine.state.changes`). Each names
+its parent and its full manifest by a *link*: batch, nonce and CRC. The manifests from the newest
+one back to its full one are the *chain*, which a driver reads when it starts.
 
 Law: the newest manifest is the truth, and its chain says the same as if it were full. If a manifest
-of the chain is damaged, missing or another than the link says, the checkpoint is refused; an older
+of the chain is damaged, missing or does not fit its link, the checkpoint is refused; an older
 manifest is never taken instead. A manifest of an unknown format is refused, never guessed at. A
 manifest is committed if it was created while its batch was above the boundary
-(joinengine.state.fence).
+(`joinengine.state.fence`).
 
-Formats: 7 has links. Clock and restorable batch came to it later, and the number stayed: a manifest
-without them is read as one at time 0, or that is restorable itself. Format 8 says where its batch
-ends in each source, and which wishes were granted. A version that does not know that would go on
-from where Spark's logs end, so it must refuse it. Format 9 says which micro-batch of Spark's it
-holds last: before, batches of a query with a DataFrame had the numbers of Spark's.
+Formats: 7 has links. Clock and restorable batch were added later under the same number: a manifest
+without them is read as if its clock were 0 and its own batch restorable. Format 8 says where its
+batch ends in each source, and which wishes were granted; an older version would go on from where
+Spark's logs end, so it must refuse this format. Format 9 names Spark's last micro-batch; before, a
+batch of a query with a DataFrame had Spark's number.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
 
 FORMAT = 9
-#: Formats that are read.
+#: The formats that this version reads.
 READ = (7, 8, FORMAT)
-#: A full manifest comes after so many at the latest; sooner if those that tell changes are together
+#: A full manifest follows after at most so many others. It follows sooner if these are together
 #: longer than LONGEST times the last full one, so that a start reads little more than it needs.
 FULL_EVERY = 50
 LONGEST = 1.0
-#: A version that wrote no serial numbers took this many bits of them for the tasks of each batch.
+#: An earlier version wrote no serials: the tasks of each batch took this many bits of them.
 _TASK_BITS = 12
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 
 
 class _Written(NamedTuple):
-    """A manifest as it lies on disk: the plain values in it, and its bytes."""
+    """A manifest as it is on disk: the plain values in it, and its size."""
 
     plain: dict[str, Any]
     crc32: int
@@ -88,9 +88,10 @@ class _Written(NamedTuple):
 def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = None) -> Manifest:
     """Commit `manifest`, which follows `last`; returns the manifest of the batch that counts.
 
-    That is another one if an older driver was faster. Raises TakenOver if a newer driver was
-    faster, or has taken the checkpoint over. Until this returns, nothing may be delivered or
-    removed. If `last` is None, or not on disk, the manifest is full.
+    That is another manifest if an older driver was faster. Raises TakenOver if a newer driver was
+    faster, or has taken the checkpoint over, and CheckpointMismatch if the batch already has a
+    manifest with another parent. Until this returns, nothing may be delivered or removed. If `last`
+    is None or not on disk, the manifest is full.
     """
     before = None if last is None else last.chain
     ours, body = _written(manifest, before)
@@ -101,9 +102,10 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
     except OSError:
         if not manifests.exists(name):
             raise
-        created = False  # the file may be this driver's own all the same: its nonce tells
+        created = False  # the file may still be this driver's own: the link below decides
     written = ours if created else _found(manifests, manifest.batch)
-    # After the create: if another driver had removed this name, its boundary or generation is seen.
+    # These checks must follow the creation: if another driver had removed a manifest of this name,
+    # its boundary or generation is visible by now.
     fence.check_boundary(checkpoint, manifest.batch)
     fence.check_generation(checkpoint.generations, manifest.generation)
     if written is None or written.plain["generation"] > manifest.generation:
@@ -118,7 +120,7 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
         )
     if written.link == ours.link:
         return replace(manifest, crc32=ours.crc32, chain=_chain(ours, manifest, before))
-    if before is None:  # the last one is not on disk as this driver has it
+    if before is None:  # `last` is not on disk as this driver has it
         return read(manifests, manifest.batch)
     return _from_json(written, before)
 
@@ -131,8 +133,8 @@ def name_of(batch: int) -> str:
 def newest(manifests: Storage) -> Manifest | None:
     """The newest manifest; None in a fresh checkpoint.
 
-    Raises DamagedState if it, or one of its chain, is not what was written, CheckpointMismatch if
-    it has another format.
+    Raises DamagedState if a manifest of its chain is missing or not what was written, and
+    CheckpointMismatch if one has an unknown format.
     """
     batches = batches_of(manifests)
     while batches:
@@ -143,12 +145,15 @@ def newest(manifests: Storage) -> Manifest | None:
             if again and max(again) == max(batches):
                 reason = f"{error}; {_how_far(manifests)}"
                 raise DamagedState(reason) from None
-            batches = again  # a running driver has gone on, and removed some
+            batches = again  # a running driver has committed a newer one and removed older ones
     return None
 
 
 def read(manifests: Storage, batch: int) -> Manifest:
-    """The manifest of a batch, from its chain; raises FileNotFoundError if one is missing."""
+    """The manifest of a batch, from its chain.
+
+    Raises FileNotFoundError if it is missing, and DamagedState if one of its chain is.
+    """
     chain = [_load(manifests, batch)]
     while chain[-1].link != chain[0].full:
         chain.append(_followed(manifests, chain[-1], chain[0].full))
@@ -159,7 +164,7 @@ def read(manifests: Storage, batch: int) -> Manifest:
 
 
 def _followed(manifests: Storage, follower: _Written, full: Link) -> _Written:
-    """The manifest that `follower` names as its parent, on the way to `full`."""
+    """The parent of `follower`, in the chain of `full`. Raises DamagedState if it is not that."""
     path = f"{manifests.folder}/{name_of(follower.parent.batch)}"
     try:
         followed = _load(manifests, follower.parent.batch)
@@ -177,7 +182,7 @@ def _followed(manifests: Storage, follower: _Written, full: Link) -> _Written:
 
 
 def _how_far(manifests: Storage) -> str:
-    """Up to which batch the chain is whole, in words."""
+    """Up to which batch there is a complete chain, in words."""
     good = NO_MANIFEST
     for batch in sorted(batches_of(manifests)):
         try:
@@ -199,7 +204,7 @@ def _found(manifests: Storage, batch: int) -> _Written | None:
 
 
 def _load(manifests: Storage, batch: int) -> _Written:
-    """One manifest as it lies on disk, checked; raises as `newest`."""
+    """One manifest as it is on disk, checked; raises as `newest`."""
     content = manifests.get(name_of(batch))
     path = f"{manifests.folder}/{name_of(batch)}"
     match = _HEADER.match(content)
@@ -230,7 +235,7 @@ def batches_of(manifests: Storage) -> list[int]:
 
 
 def _written(manifest: Manifest, before: Chain | None) -> tuple[_Written, bytes]:
-    """The manifest as it will lie on disk; full if it must be, or if that is shorter."""
+    """The manifest as it will be on disk, and its bytes; full if it must be or that is shorter."""
     if before is not None and before.links + 1 < FULL_EVERY:
         fields = _changes_to_json(manifest, before)
         body = _dumped(fields)
@@ -246,7 +251,7 @@ def _dumped(fields: dict[str, Any]) -> bytes:
 
 
 def _chain(written: _Written, manifest: Manifest, before: Chain | None) -> Chain:
-    """The chain up to `written`, which tells `manifest`; `before`: that of its parent."""
+    """The chain up to `written`, the form of `manifest` on disk; `before`: that of its parent."""
     states, held = manifest.operators, manifest.held
     if written.full == written.link:
         return Chain(written.link, written.size_bytes, 0, 0, states, held)
@@ -256,7 +261,7 @@ def _chain(written: _Written, manifest: Manifest, before: Chain | None) -> Chain
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    """All of a manifest."""
+    """A full manifest as plain values."""
     return {
         **_around(manifest),
         "full": None,
@@ -266,7 +271,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _changes_to_json(manifest: Manifest, before: Chain) -> dict[str, Any]:
-    """A manifest that tells what is another than it was before."""
+    """A manifest that holds only changes, as plain values."""
     states = zip(before.operators, manifest.operators, strict=True)
     return {
         **_around(manifest),
@@ -277,7 +282,7 @@ def _changes_to_json(manifest: Manifest, before: Chain) -> dict[str, Any]:
 
 
 def _around(manifest: Manifest) -> dict[str, Any]:
-    """What each manifest tells by itself."""
+    """The part that every manifest holds in full, as plain values."""
     return {
         "query": manifest.query,
         "batch": manifest.batch,
@@ -300,13 +305,13 @@ def _around(manifest: Manifest) -> dict[str, Any]:
 
 
 def _partitions_to_json(partitions: BySource) -> dict[str, Any]:
-    """Nothing if no source has any."""
+    """Source -> its partitions, as plain values; empty if no source has any."""
     by_source = {source: progress.to_json() for source, progress in partitions.items()}
     return {"partitions": by_source} if by_source else {}
 
 
 def _from_json(written: _Written, before: Chain | None) -> Manifest:
-    """A manifest as it was; `before`: the chain of its parent, which a full one does not need."""
+    """The manifest from its form on disk; `before`: the chain of its parent, unless it is full."""
     fields = written.plain
     if written.full == written.link:
         operators = tuple(plain.state_from_json(state) for state in fields["operators"])
@@ -346,7 +351,7 @@ def _from_json(written: _Written, before: Chain | None) -> Manifest:
 
 
 def _position_from_json(sources: dict[str, Any] | None) -> Position | None:
-    """Numbers that are keys are texts in JSON."""
+    """A position from plain values, in which the numbers of sources are texts."""
     if sources is None:
         return None
     return {
@@ -358,7 +363,7 @@ def _position_from_json(sources: dict[str, Any] | None) -> Position | None:
 
 
 def _handed_from_json(fields: dict[str, Any]) -> Handed | None:
-    """Before format 9 a batch had the number of Spark's, if Spark had a part in it."""
+    """The last micro-batch. Before format 9, a batch with a DataFrame had Spark's number."""
     if "handed" not in fields:
         return Handed("", fields["batch"], "")
     return None if fields["handed"] is None else Handed(*fields["handed"])

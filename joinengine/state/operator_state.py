@@ -1,8 +1,7 @@
 """The state of an operator between two batches, as three small values.
 
-`Layouts`: the layouts by which its tuples are stored, and the moves that are still to be made.
-`Clock`: how far event time has come. `Shelves`: the runs that exist. All are frozen; each batch
-makes new ones.
+`Layouts`: the layouts under which its tuples are stored, and pending moves. `Clock`: how far event
+time has come. `Shelves`: the runs that exist. All are frozen; each batch makes new ones.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from joinengine.routing.moves import Moves
 from joinengine.state.run import Run
 from joinengine.world.storage import StoredFile
 
-#: The shelf of the tuples that an operator holds. Other shelves are known to the operator alone.
+#: The shelf of the tuples that an operator holds. Only the operator knows its other shelves.
 STATE = "state"
-#: The shelf of watched entries that are not judged yet (outer, semi and anti joins).
+#: The shelf of watched entries that are still open (outer, semi and anti joins).
 PENDING = "pending"
-#: By `Run.ident`.
+#: `Run.ident` -> run.
 Runs = Mapping[tuple[str, int], Run]
 
 
@@ -31,7 +30,7 @@ Runs = Mapping[tuple[str, int], Run]
 class Move:
     """A re-layout that the next batch carries out by moving word ranges.
 
-    `before` is the layout under which the runs of the newest version still lie.
+    `before`: the layout under which the runs of the newest version still lie.
     """
 
     before: Chosen
@@ -40,9 +39,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Rehome:
-    """A re-layout for which the next batch looks at every tuple; `before` as in `Move`.
+    """A re-layout that the next batch carries out by a re-homing; `before`: as in `Move`.
 
-    `absent`: instances whose copies under `before` do not count, since some of them are lost.
+    `absent`: instances whose copies under `before` do not count, since some of these are lost.
     """
 
     before: Chosen
@@ -55,9 +54,9 @@ class Layouts:
 
     `newest`: the layout of the next batch. `version`: its number. `older`: the layouts of earlier
     versions that have runs. `asked`: the layout that the last start of the query asked for.
-    `sized_at`: since this version the number of instances has not changed. `pending`: the moves
-    that the next batch must make before `newest` holds. `history`: the files of the counts that
-    the planner sees.
+    `sized_at`: the version since which the number of instances has not changed. `pending`: the
+    moves that the next batch must make before `newest` holds. `history`: the files of the counts
+    that the planner sees.
     """
 
     newest: Chosen
@@ -70,7 +69,7 @@ class Layouts:
 
     @property
     def live_versions(self) -> tuple[int, ...]:
-        """The versions under which the next batch is routed, newest first."""
+        """The layout versions under which the next batch is routed, newest first."""
         if isinstance(self.pending, Rehome):
             return (self.version,)
         return (self.version, *sorted(self.older, reverse=True))
@@ -104,10 +103,10 @@ class SideClock:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How far event time has come.
+    """How far event time has come (us).
 
-    `watermark`: of the next batch. `closed`: the watermark of the batch that is over. `held_back`:
-    the limit of a side is beyond the one that was used, so a batch is due although no data comes.
+    `watermark`: of the next batch. `closed`: the watermark of the last batch. `held_back`: the
+    limit of a side is beyond the one that was used, so a batch is due even without data.
     """
 
     sides: tuple[SideClock, ...] = (SideClock(), SideClock())
@@ -154,7 +153,7 @@ class Shelves:
         return not any(self.runs.values())
 
     def live_rows(self, shelf: str) -> int:
-        """Rows on one shelf."""
+        """How many live rows one shelf has."""
         return sum(run.live for run in self.on(shelf).values())
 
 
@@ -162,8 +161,8 @@ class Shelves:
 class OperatorState:
     """One operator between two batches.
 
-    `watchers`: how many there are; 0: no side is watched. The number never changes. `costs`: what
-    work costs, as far as batches have told.
+    `watchers`: the number of watchers, which never changes; 0: no side is watched. `costs`: the
+    cost of work, as fitted to the batches so far.
     """
 
     layouts: Layouts
@@ -174,7 +173,7 @@ class OperatorState:
     costs: Costs = field(default_factory=Costs)
 
     def keeping(self, is_needed: Callable[[Run], bool]) -> tuple[OperatorState, int]:
-        """The state with those runs alone that are needed, and how many rows have left it."""
+        """The state with only the runs that are needed, and how many rows have expired."""
         held = self.shelves.state
         kept = {ident: run for ident, run in held.items() if is_needed(run)}
         gone = sum(run.live for ident, run in held.items() if ident not in kept)
@@ -184,7 +183,7 @@ class OperatorState:
         return replace(self, shelves=shelves), gone
 
     def held_per_instance(self) -> list[int]:
-        """(N,) copies that each instance holds, of those stored since there are N instances."""
+        """(N,) copies that each of N instances holds, of those stored since there are N."""
         layouts = self.layouts
         held = [0] * layouts.newest.layout.instances
         for run in self.shelves.state.values():
@@ -193,7 +192,7 @@ class OperatorState:
         return held
 
     def held_under_any(self) -> list[int]:
-        """How many copies each instance holds, under whichever layout."""
+        """How many copies each instance holds, under all layout versions."""
         runs = self.shelves.state.values()
         used = max((run.instance + 1 for run in runs), default=0)
         held = [0] * max(used, self.layouts.newest.layout.instances)

@@ -1,11 +1,11 @@
-"""How far event time has come in each partition of a source, and which partitions count.
+"""Tracks how far event time has come in each partition of a source, and which partitions count.
 
-Why: a source with partitions brings tuples of each in order, and those of several in none. If the
-greatest event time of all decided what is late, the rows of a partition that is read later would
-be. So the least of the partitions' decides. A partition that brings nothing does not hold the
-others up for ever: after `idle_s` it steps aside, if there is nothing in it to read.
+Why: the tuples of one partition arrive in order, but those of different partitions do not. If the
+greatest event time of all decided what is late, the rows of a partition that is read later would be
+late. So the partition with the least event time decides. A partition that brings nothing does not
+hold the others up for ever: after `idle_s` it no longer counts, if nothing in it waits to be read.
 
-Law: a partition that has something to read, or has brought something lately, is not passed by.
+Law: a partition that has something to read, or has brought something lately, counts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 class Partitions:
     """The partitions of a source, by number.
 
-    `clocks`: greatest event time (microseconds), and since when nothing has come (seconds since the
-    epoch). `behind`: how many messages wait. `read`: the timestamp of the message that was read
-    last (seconds since the epoch), of those that have brought one.
+    `clocks`: greatest event time (us), and since when nothing has come (seconds since the epoch).
+    `behind`: how many messages wait. `read`: the timestamp of the last message read (seconds since
+    the epoch), for partitions that have brought one.
     """
 
     idle_s: float
@@ -31,12 +31,12 @@ class Partitions:
     read: Mapping[int, float] = field(default_factory=dict)
 
     def slowest(self, now_s: float) -> float:
-        """The least event time of those that count; no limit if none does."""
+        """The least event time (us) of the partitions that count; inf if none does."""
         active = [newest for newest, since in self.clocks.values() if now_s - since < self.idle_s]
         return min(active, default=math.inf)
 
     def due(self, now_s: float) -> float | None:
-        """When the slowest steps aside, and so moves the watermark; None: never."""
+        """When a slow partition next ceases to count, and so moves the watermark; None: never."""
         newest = max((newest_there for newest_there, _ in self.clocks.values()), default=-math.inf)
         moments = [
             since + self.idle_s
@@ -46,16 +46,16 @@ class Partitions:
         return min(moments, default=None)
 
     def lag_s(self, partition: int, now_s: float) -> float | None:
-        """How old the oldest message that waits is at most; 0: none waits; None: unknown.
+        """The age at most of the oldest waiting message; 0: none waits; None: unknown.
 
-        It came behind the one that was read last.
+        That message is not older than the last one read.
         """
         if not self.behind.get(partition):
             return 0.0
         return max(0.0, now_s - self.read[partition]) if partition in self.read else None
 
     def to_json(self) -> list[Any]:
-        """As it stands in a manifest."""
+        """The plain values that a manifest holds."""
         rows = [
             [
                 *(number, None if math.isinf(newest) else newest, since),
@@ -67,7 +67,7 @@ class Partitions:
 
     @classmethod
     def from_json(cls, fields: list[Any]) -> Partitions:
-        """The other way."""
+        """The inverse of `to_json`."""
         clocks, behind = dict[int, tuple[float, float]](), dict[int, int]()
         read = dict[int, float]()
         for number, newest, since, waiting, *stamp in fields[1]:

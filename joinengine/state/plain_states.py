@@ -1,8 +1,8 @@
-"""States of operators as plain values, and back: how a full manifest holds them.
+"""Converts states of operators to the plain values of a full manifest, and back.
 
 Why: a manifest is JSON, so that people can read it and no file of a checkpoint names code. A run is
-a row of a table, so that thousands of them stay cheap; names of files, which many runs share, stand
-once, and a run has the number of its file's name.
+a row of a table, so that thousands of runs stay cheap. File names, which many runs share, are
+written once, and a run has the number of its file's name.
 
 Law: what is read equals what was written; runs and files come back in the same order.
 """
@@ -57,7 +57,7 @@ Held = tuple[tuple[int, tuple[StoredFile, ...]], ...]
 
 
 class Names:
-    """The names of files, by number: those of `known`, and then those that are asked for."""
+    """Numbers file names: first those of `known`, then others as runs use them."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(known)}
@@ -70,7 +70,7 @@ class Names:
 
     @property
     def others(self) -> list[str]:
-        """The names that were not known."""
+        """The names that were not in `known`."""
         return list(self._numbers)[self._known :]
 
 
@@ -88,7 +88,7 @@ def runs_of(columns: Sequence[str], rows: Iterable[list[Any]], names: Sequence[s
 
 
 def state_to_json(state: OperatorState) -> dict[str, Any]:
-    """All of a state that outlasts a batch."""
+    """A whole state, as plain values."""
     names = Names(state.shelves.files)
     shelves = {shelf: names.rows(runs.values()) for shelf, runs in state.shelves.runs.items()}
     return {
@@ -120,18 +120,18 @@ def state_from_json(plain: dict[str, Any]) -> OperatorState:
 
 
 def costs_to_json(costs: Costs) -> list[Any]:
-    """A fit of costs."""
+    """A fit of costs, as plain values."""
     return [costs.batches, costs.result_bytes, *costs.scales]
 
 
 def costs_from_json(plain: Mapping[str, Any]) -> Costs:
-    """The costs in a state as plain values; earlier versions have written none."""
+    """The costs from the plain values of a state; earlier versions wrote none."""
     batches, result_bytes, *scales = plain.get("costs", [0, 0])
     return Costs(tuple(scales), batches, result_bytes)
 
 
 def layouts_to_json(layouts: Layouts, write: Callable[[Chosen], Any]) -> dict[str, Any]:
-    """The layouts of a state; `write`: each of them as plain values."""
+    """The layouts of a state, as plain values; `write`: converts one layout."""
     pending, before = layouts.pending, None
     if pending is not None and not isinstance(pending, Refill):
         before = write(pending.before)
@@ -163,7 +163,7 @@ def layouts_from_json(plain: Mapping[str, Any], read: Callable[[Any], Chosen]) -
 def _pending_to_json(
     pending: Move | Rehome | Refill | None, before: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """A pending change of homes; `before`: the layout before it as plain values."""
+    """A pending change of homes, as plain values; `before`: the previous layout, likewise."""
     match pending:
         case None:
             return None
@@ -185,7 +185,7 @@ def _pending_to_json(
 def _pending_from_json(
     plain: dict[str, Any] | None, before: Chosen | None
 ) -> Move | Rehome | Refill | None:
-    """The inverse of `_pending_to_json`; `before`: the layout before it, if there is one."""
+    """The inverse of `_pending_to_json`; `before`: the previous layout, if there is one."""
     if plain is None:
         return None
     if plain["kind"] == "refill":
@@ -199,7 +199,7 @@ def _pending_from_json(
 
 
 def clock_to_json(clock: Clock) -> dict[str, Any]:
-    """A clock; infinite times are text."""
+    """A clock, as plain values; infinite times are text."""
     return {
         "sides": [
             [_time_to_json(time) for time in (side.newest, side.idle_since, *side.ahead)]
@@ -243,7 +243,7 @@ def files_from_json(rows: Iterable[list[Any]]) -> tuple[StoredFile, ...]:
 
 
 def held_to_json(held: Held | None) -> list[list[object]] | None:
-    """Results that are held back; None: none are."""
+    """Results that are held back, as plain values; None: results are not held back."""
     return None if held is None else [[batch, files_to_json(files)] for batch, files in held]
 
 

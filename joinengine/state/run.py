@@ -1,10 +1,10 @@
-"""Runs: immutable, sorted batches of one side at one instance.
+"""Runs: immutable, sorted batches of tuples of one side at one instance; opens them.
 
 Why: a stored tuple is written once, found by binary search in a memory map, and forgotten with its
 run. Nothing is updated in place, so a kill can only leave a file that no manifest names.
 
-Law: a run never changes. The manifest keeps beside it its exclusions: word ranges that moved to
-another instance, or that a merge in progress has already copied.
+Law: a run never changes. Its exclusions are in the manifest: word ranges that have moved to another
+instance, or that a merge in progress has already copied.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from joinengine.state.run_file import RUN_FORMAT, Page, RunFile
 from joinengine.world.storage import Fetched, Storage, StoredFile, verify
 from joinengine.world.world import World
 
-#: A file is closed if no task of a process was told of it in so many batches.
+#: A file is closed if it was in no task's instructions, in this process, for so many batches.
 IDLE = 8
-#: To read some pages of a file by ranges takes one request more; it must save so many bytes, which
-#: is what a store gives in the time of a request (100 MB/s, 40 ms).
+#: Reading pages by ranges takes one more request than reading the file, so it must save as many
+#: bytes as a store delivers in the time of a request (100 MB/s, 40 ms).
 SAVED_BYTES = 4 << 20
 #: An instance, and the side of its tuples.
 Place = tuple[int, Side]
 
 
 class Run(NamedTuple):
-    """One sorted batch: where it lies, and the facts that are known without opening it.
+    """One run: where it lies, and the facts that are known without opening it.
 
-    `part`: which run of the file. `group`: the merge group; one after the other its pieces are one
-    sorted run. `into`: the group that a merge in progress copies the run into.
+    `part`: which run of the file. `group`: the merge group, whose pieces in order form one sorted
+    run. `into`: the group into which a merge in progress copies the run; None: no merge.
     Times are event time in microseconds, None without a window. `settled_time`: the newest time of
-    its oldest input; without merging, that input would leave the state `max_time - settled_time`
-    earlier. `exclusions`: disjoint word ranges [lower, upper) in order (2^64 may end the last).
-    `excluded`: how many rows they cover.
+    the oldest input of its merges; without merging, that input would expire `max_time -
+    settled_time` earlier. `exclusions`: disjoint word ranges [lower, upper) in order (the last may
+    end at 2^64). `excluded`: how many rows they cover.
     """
 
     file: str
@@ -76,27 +76,27 @@ class Run(NamedTuple):
         return self.size_bytes * self.live // max(self.rows, 1)
 
     def rows_within(self, size_bytes: int) -> int:
-        """How many of its rows take that many bytes; at least one."""
+        """How many of its rows fit into `size_bytes`; at least one."""
         return max(self.rows * size_bytes // max(self.size_bytes, 1), 1)
 
     def without(self, ranges: Iterable[tuple[int, int]], words: Words) -> Run:
-        """The run without the word ranges `ranges`; `words`: those of the run."""
+        """The run with the word ranges `ranges` also excluded; `words`: those of the run."""
         united = unite([*self.exclusions, *ranges])
         gone = excluded_rows(words, united)
         return self._replace(exclusions=united, excluded=gone.rows if gone else 0)
 
 
-#: Runs by `Run.ident`.
+#: `Run.ident` -> run.
 RunsByIdent = dict[tuple[str, int], Run]
-#: The runs of some instances and sides; those of a place are its spine.
+#: Place -> its runs, which are its spine.
 Spread = Mapping[Place, tuple[Run, ...]]
 
 
 class OpenRun(NamedTuple):
-    """A memory-mapped run: the page whose rows from `start` on are its, and which are excluded.
+    """A memory-mapped run: its rows begin at row `start` of `page`; `gone`: the excluded rows.
 
-    Its words and columns are cut out of the page when they are asked for: where instances are many,
-    pages are searched as a whole.
+    Words and columns are cut out of the page only on demand: if there are many instances, pages are
+    searched as a whole.
     """
 
     run: Run
@@ -106,18 +106,18 @@ class OpenRun(NamedTuple):
 
     @property
     def words(self) -> Words:
-        """(rows,) those of the run, ascending."""
+        """(rows,) words of the run, ascending, those of excluded rows included."""
         return self.page.words[self.start : self.start + self.run.rows]
 
     @property
     def columns(self) -> pa.RecordBatch:
-        """Those of the run; excluded rows are there."""
+        """The columns of the run, with its excluded rows."""
         if self.run.rows == len(self.page.words):
             return self.page.columns
         return self.page.columns.slice(self.start, self.run.rows)
 
     def live_rows(self) -> Ints:
-        """The rows that are not excluded, in order."""
+        """The numbers of the rows that are not excluded, in order."""
         if self.gone is None:
             return np.arange(self.run.rows)
         everything = np.zeros(1, np.uint64)
@@ -126,7 +126,7 @@ class OpenRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _MappedFile:
-    """A memory-mapped run file; `opened`: per part the run as it was opened last.
+    """A memory-mapped run file; `opened`: part -> the run as it was last opened.
 
     Most runs are the same from batch to batch, and a batch may open thousands.
     """
@@ -135,7 +135,7 @@ class _MappedFile:
     opened: dict[int, OpenRun] = field(default_factory=dict)
 
     def open(self, run: Run, wanted: pa.Schema | None) -> OpenRun:
-        """One of its runs; `wanted`: as in `RunStore.open`, the same each time."""
+        """Open one of its runs; `wanted`: as in `RunStore.open`, the same each time."""
         opened_before = self.opened.get(run.part)
         if opened_before is not None and opened_before.run == run:
             return opened_before
@@ -147,10 +147,10 @@ class _MappedFile:
 
 
 class Reads(NamedTuple):
-    """The run files of earlier batches that a task has opened, where files lie in an object store.
+    """How many run files of earlier batches a task has opened in an object store, and their bytes.
 
-    `fetched`: of these, what its machine had no copy of; and the bytes of both. Of a file that was
-    read by ranges these are the bytes that were read.
+    `fetched_files`, `fetched_bytes`: those of which its machine had no copy. For a file that was
+    read by ranges, only the bytes read count.
     """
 
     files: int = 0
@@ -160,20 +160,20 @@ class Reads(NamedTuple):
 
 
 class RunStore:
-    """Opens the runs of one operator and keeps their maps.
+    """Opens the runs of one operator, and keeps their files mapped.
 
-    A file is checked against its CRC once per store, at its first open, and a store belongs to one
+    A file is checked against its CRC once per store, at its first open. A store belongs to one
     start of a driver (`RunStores`). A map costs the process no memory, since its pages belong to
-    the file cache; but it keeps a removed file on disk, hence `retain`.
+    the system's file cache. But it keeps a removed file on disk, hence `retain`.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._open: dict[str, _MappedFile] = {}
-        #: the files of which the present task has fetched some pages alone
+        #: the files of which the present task has fetched only some pages
         self._partly: dict[str, _MappedFile] = {}
         self._verified: set[str] = set()
-        #: the batch in which a task was told of a file last
+        #: file -> the last batch whose instructions named it
         self._told: dict[str, int] = {}
         self._batch = 0
         #: name -> bytes of the files that the present task has opened
@@ -191,9 +191,9 @@ class RunStore:
         self._verified = {name for name in self._verified if name in live}
 
     def see(self, named: Iterable[str], batch: int) -> None:
-        """A task of `batch` is told of the files `named`; close those that none was told of lately.
+        """Begin a task of `batch` whose instructions name files; close files not named lately.
 
-        A task is told of its own files alone, and this process may run other tasks in turn.
+        Instructions name only the task's own files, and this process may run other tasks in turn.
         """
         self._batch = batch
         self._read = {}
@@ -204,7 +204,7 @@ class RunStore:
         self.retain(self._told)
 
     def reads(self, named: Container[str]) -> Reads | None:
-        """What the present task has read of the files `named`; None: all files are near."""
+        """The reads of the present task from the files `named`; None: files lie in a folder."""
         fetched, before = self._storage.fetched, self._fetched_before
         if fetched is None:
             return None
@@ -224,9 +224,9 @@ class RunStore:
         self._mapped(stored)
 
     def fetch(self, runs: Iterable[Run], files: Mapping[str, StoredFile]) -> None:
-        """Get runs; of their files the present task needs no others.
+        """Fetch runs; the present task needs nothing else of their files.
 
-        So of files that are far it reads no more than their pages, where that saves something.
+        From an object store, it reads only the pages of these runs if that saves enough.
         """
         parts = defaultdict[str, set[int]](set)
         for run in runs:
@@ -241,17 +241,18 @@ class RunStore:
             try:
                 file = RunFile.fetch(self._storage, stored, wanted, SAVED_BYTES)
             except FileNotFoundError:
-                continue  # whoever opens it will tell
+                continue  # `open` will report it
             if file is not None:
                 self._partly[name] = _MappedFile(file)
                 fetched.files += 1
                 self._read[name] = fetched.size_bytes - before
 
     def open(self, run: Run, stored: StoredFile, wanted: pa.Schema | None = None) -> OpenRun:
-        """Map `run`; `wanted`: the columns to give, None: those that it has.
+        """Map `run`. `wanted`: the columns to return; None: those in the file.
 
-        A run may be older than a column, or than the type of one: it then has NULL there, or its
-        values in that type. Raises DamagedState, with the path, if the file is not what was sealed.
+        If a run is older than a wanted column, it gets NULL there; if it is older than the type of
+        one, its values are cast. Raises DamagedState, with the path, if the file is not what was
+        sealed.
         """
         mapped = self._partly.get(stored.name)
         if mapped is None or not mapped.file.has(run.part):
@@ -276,7 +277,7 @@ class RunStore:
         return self._open[stored.name]
 
     def _trusted(self, stored: StoredFile) -> pa.Buffer | None:
-        """The content of a file that needs no check; None: it needs one, or is gone or torn."""
+        """The content of a file that needs no check; None: it needs one, is gone, or is torn."""
         is_trusted = stored.content is None and stored.name in self._verified
         if not is_trusted or not self._storage.exists(stored.name):
             return None
@@ -285,10 +286,10 @@ class RunStore:
 
 
 class RunStores:
-    """The run stores of a worker process: per operator of a checkpoint that of the newest driver.
+    """The run stores of a worker process: for each operator, that of the newest start of a driver.
 
-    Law: a driver verifies files anew that tasks of the driver before have verified, because they
-    may have been damaged since, while the worker process stayed.
+    Law: after a new start of the driver, files are verified again, because they may have been
+    damaged in the meantime, while the worker process lived on.
     """
 
     def __init__(self, world: World, most: int = 64) -> None:
@@ -303,9 +304,9 @@ class RunStores:
         driver: str,
         storage: Callable[[World], Storage],
     ) -> RunStore:
-        """The store of operator `join` for the start `driver` of a driver; the oldest ones go.
+        """The store of operator `join` for the start `driver` of a driver; drops the oldest stores.
 
-        `storage`: the folder, as a world has it.
+        `storage`: gives the folder as a world's storage.
         """
         owner, store = self._stores.pop((folder, join), (None, None))
         if store is None or owner != driver:

@@ -1,20 +1,20 @@
-"""Run files: the runs that a task has sealed in a batch, as pages of one file.
+"""Run files: write and read the runs that a task has sealed in a batch, as pages of one file.
 
-Why: few files are fast files, and in an object store each is a request. So a task writes what it
-seals into one file, both sides of an operator alike, and runs that were sealed together onto one
-page. A page is an Arrow stream of its own, so pages of several schemas lie in one file, and each is
-mapped where it lies.
+Why: fewer files are faster, and in an object store each file is a request. So a task writes all
+runs that it seals, of both sides, into one file, and runs that are sealed together onto one page. A
+page is a separate Arrow stream. So pages of several schemas fit into one file, and each is mapped
+where it lies.
 
-What is on disk (format 4): a head that names the format; pages, each an Arrow stream of one record
-batch, whose metadata says where its runs begin; the directory: for each page where it begins and
-ends, and its CRC-32, then how many there are, and the CRC-32 of all this, in 64-bit integers. The
-first column of a page, `__word`, is the sort order of a run: key hash above u
-(joinengine.model.keys); the others are the columns of the side.
+On disk (format 4): a head that names the format; pages, each an Arrow stream of one record batch,
+whose metadata says where its runs begin; the directory. For each page, the directory has its begin,
+its end and its CRC-32; then come the number of pages, and the CRC-32 of all this, as 64-bit
+integers. The first column of a page, `__word`, is the sort order of a run: key hash above u
+(`joinengine.model.keys`). The other columns are those of the side.
 
-How some pages are read without the others: by ranges, first the end of the file for the directory,
-then the pages. Each is believed only if its CRC fits; the file's own needs the whole of it.
+Some pages can be read without the others, by ranges: first the end of the file, for the directory,
+and then the pages. Each page is checked by its own CRC, since the CRC of the file needs all of it.
 
-Law: what is read equals what was added; nothing is copied when it is read.
+Law: what is read equals what was added; reading copies nothing.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from joinengine.world.storage import Storage, StoredFile
 
 WORD = "__word"
 RUN_FORMAT = b"joinengine run 4"
-#: In the metadata of a page: (runs + 1,) 64-bit integers, where each run begins, and the end.
+#: Key in the metadata of a page: (runs + 1,) 64-bit integers, the first row of each run, and the
+#: end.
 _BOUNDS_KEY = b"joinengine.bounds"
-#: The number of a part is that of its page, times this, plus its place in the page.
+#: The number of a part is the number of its page times this, plus its place on the page.
 _PARTS = 1 << 20
-#: Head and pages begin at multiples of this, since Arrow's buffers are to be aligned.
+#: Pages begin at multiples of this, so that Arrow's buffers are aligned.
 _ALIGN = 64
-#: In place of the CRC of a page that is never read alone.
+#: In place of the CRC of a page that is never read by itself.
 _UNCHECKED = -1
-#: Bytes at the end of a file that are asked for to find its directory, of some 2,700 pages.
+#: Bytes that are read from the end of a file to find its directory; enough for some 2,700 pages.
 _TAIL_BYTES = 1 << 16
 
 
 class Page(NamedTuple):
-    """(m,) words and columns of runs that lie side by side, each sorted by word."""
+    """(m,) words and columns of adjacent runs, each sorted by word."""
 
     words: Words
     columns: pa.RecordBatch
@@ -55,15 +56,15 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class Allowance:
-    """How many bytes of run files a task may hand over with its report, and so need not write."""
+    """How many bytes of run files a task may still inline in its report instead of writing them."""
 
     left: int = 0
 
 
 class RunWriter:
-    """Writes the runs of one task and batch into one file; if it is small, inlines it.
+    """Writes the runs of one task and batch into one file, or inlines a small file.
 
-    As long as the file is within the `allowance`, it is held in memory.
+    The file is held in memory as long as it fits into the `allowance`.
     """
 
     def __init__(self, storage: Storage, name: str, allowance: Allowance | None = None) -> None:
@@ -75,18 +76,18 @@ class RunWriter:
         with writing(self._path):
             self._sink: Any = pa.BufferOutputStream() if self._allowance.left else self._output()
             self._sink.write(RUN_FORMAT)
-        #: Where files are near, no page is read alone, and computing its CRC is saved.
+        #: Files in a folder are never read by page, so pages there need no CRC.
         self._is_far = storage.fetched is not None
         self._pages = list[tuple[int, int, int]]()
 
     def _output(self) -> Any:
-        """What writes to the storage."""
+        """A stream that writes to the storage."""
         self._file = self._storage.output(self._name)
         is_native = isinstance(self._file, pa.NativeFile)
         return self._file if is_native else pa.PythonFile(self._file, "w")
 
     def _hold(self, more: int) -> bool:
-        """Whether the file is still held, with so many bytes more; it is not if they do not fit."""
+        """Whether the file stays in memory with `more` bytes; if they do not fit, write it out."""
         if self._file is None and self._sink.tell() + more > self._allowance.left:
             held = self._sink.getvalue()
             self._sink = self._output()
@@ -94,17 +95,17 @@ class RunWriter:
         return self._file is None
 
     def add(self, page: Page, bounds: Ints, schema: pa.Schema) -> list[tuple[int, int]]:
-        """Append runs, each sorted by word; run i in the rows bounds[i]:bounds[i + 1] of `page`.
+        """Append runs, each sorted by word: run i has the rows bounds[i]:bounds[i + 1] of `page`.
 
-        Returns the part number of each, and its size in bytes, by its share of the rows. `schema`:
-        of the columns.
+        Returns the part number of each run, and its size in bytes, by its share of the rows.
+        `schema`: of the columns.
         """
         schema = pa.schema([pa.field(WORD, pa.uint64(), nullable=False), *schema])
         arrays = [pa.array(page.words), *page.columns.columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         metadata = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
         with writing(self._path):
-            size = batch.nbytes  # of the rows alone, where columns are parts of longer ones
+            size = batch.nbytes  # only of these rows, even if columns are slices
             self._hold(size)
             start = self._aligned()
             sink = pa.BufferOutputStream() if self._is_far else self._sink
@@ -121,7 +122,7 @@ class RunWriter:
         return list(zip(range(first, first + len(sizes)), sizes, strict=True))
 
     def close(self) -> StoredFile:
-        """Seal the file."""
+        """Write the directory, and seal or inline the file."""
         with writing(self._path):
             self._aligned()
             numbers = [*(number for page in self._pages for number in page), len(self._pages)]
@@ -138,17 +139,17 @@ class RunWriter:
         return self._storage.seal(self._name)
 
     def _aligned(self) -> int:
-        """Where the next page begins."""
+        """Pad the file; returns where the next page begins."""
         place: int = self._sink.tell()
         self._sink.write(bytes(-place % _ALIGN))
         return place + -place % _ALIGN
 
 
 class RunFile:
-    """The content of a run file; pages are opened when they are asked for."""
+    """The content of a run file; pages are opened on demand."""
 
     def __init__(self, format_read: bytes, written: Mapping[int, pa.Buffer] | None) -> None:
-        """`format_read` of the file; `written`: its streams of pages by number; None: unknown."""
+        """`written`: page number -> its stream; None: the format `format_read` is unknown."""
         self.format, self._written = format_read, written
         self._pages: dict[int, tuple[Page, list[int]]] = {}
 
@@ -162,10 +163,10 @@ class RunFile:
     def fetch(
         cls, storage: Storage, stored: StoredFile, parts: Collection[int], least: int
     ) -> RunFile | None:
-        """The pages of `parts` alone, read by ranges.
+        """Only the pages of `parts`, read by ranges.
 
-        None: that saves less than `least` bytes, or what was read is not what was written. A file
-        that is read for that as a whole is refused by its own CRC.
+        None: this saves less than `least` bytes, or the bytes read are not what was written. In
+        that case the caller reads the whole file, and its CRC reveals the damage.
         """
         size = stored.size_bytes
         if size < least:
@@ -184,7 +185,7 @@ class RunFile:
         return cls(RUN_FORMAT, dict(zip(numbers, pages, strict=True)))
 
     def has(self, part: int) -> bool:
-        """Whether the page of a part was read; of a whole file each was."""
+        """Whether the page of a part was read; always true of a whole file."""
         return self._written is not None and part // _PARTS in self._written
 
     @property
@@ -193,7 +194,7 @@ class RunFile:
         return self._written is not None
 
     def page(self, part: int, wanted: pa.Schema | None) -> tuple[Page, int]:
-        """The page of a part, and its first row there; `wanted`: as in `RunStore.open`."""
+        """The page of a part, and the part's first row there; `wanted`: as in `RunStore.open`."""
         number, place = divmod(part, _PARTS)
         if number not in self._pages:
             assert self._written is not None
@@ -211,9 +212,9 @@ class RunFile:
 
 
 def _directory_of(tail: pa.Buffer) -> list[tuple[int, int, int]] | None:
-    """Start, end and CRC of each page, from the end of a file of format 4.
+    """Start, end and CRC of each page, from the `tail` of a file of format 4.
 
-    None: it is not what was written, or begins before `tail`.
+    None: the directory is damaged, or begins before `tail`.
     """
     numbers = _int64s(tail)
     n_pages = int(numbers[-2])
@@ -226,19 +227,19 @@ def _directory_of(tail: pa.Buffer) -> list[tuple[int, int, int]] | None:
 
 
 def _pages_of(content: pa.Buffer) -> dict[int, pa.Buffer]:
-    """The streams of all pages of a file, which its own CRC has checked."""
+    """Page number -> its stream, for a whole file that has been checked by its CRC."""
     numbers = _int64s(content)
     places = numbers[-2 - 3 * int(numbers[-2]) : -2].reshape(-1, 3)[:, :2].tolist()
     return {n: content.slice(start, end - start) for n, (start, end) in enumerate(places)}
 
 
 def _int64s(content: pa.Buffer) -> Ints:
-    """The whole 64-bit integers at the end of some bytes."""
+    """The 64-bit integers at the end of some bytes, as many as are complete."""
     return np.frombuffer(content, np.int64, offset=content.size % 8)
 
 
 def _as_wanted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The columns of an older run as the query has them now; right ones are not copied."""
+    """The columns of an older run in the present schema; columns that fit are not copied."""
     if columns.schema.equals(wanted):
         return columns
     cast = [

@@ -1,9 +1,9 @@
-"""Merging the runs of the spines of one task, as far as its allowance goes.
+"""Merges the runs of the spines of one task, as far as its allowance goes.
 
-Why: joinengine.state.spine says which runs of a spine to merge. The merges of several spines are
-carried out together, so that many small ones cost little more than one.
+Why: `joinengine.state.spine` says which runs of a spine to merge. The merges of several spines are
+carried out together, so that many small merges cost little more than one.
 
-Law: a merge loses and doubles no row that is still needed.
+Law: a merge neither loses nor doubles a row that is still needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from joinengine.state.sealing import Sealer
 from joinengine.state.spine import MergeStep, cut_word, plan_merges
 from joinengine.state.upkeep import Changes, Upkeep
 
-#: Rows of several merges that are gathered together.
+#: The most rows of several merges that are gathered together.
 MERGE_TOGETHER = 1 << 16
 
 #: The runs of one spine, by name.
@@ -42,7 +42,7 @@ class _Copy:
 
 
 def _batches(copies: Sequence[_Copy], most_bytes: int) -> Iterator[list[_Copy]]:
-    """Copies that are gathered together: of MERGE_TOGETHER rows and `most_bytes`, or one."""
+    """Batches of copies, each of at most MERGE_TOGETHER rows and `most_bytes`, or of one copy."""
     batch, part = list[_Copy](), 0.0
     for copy in copies:
         rows = sum(run.run.live for run in copy.inputs)
@@ -60,7 +60,8 @@ def _batches(copies: Sequence[_Copy], most_bytes: int) -> Iterator[list[_Copy]]:
 def _parts(chosen: Sequence[Ints], most: int) -> Iterator[list[Ints]]:
     """Rows of several runs, at most `most` of them at a time. If there are more, all have one word.
 
-    Entries of watchers do, which close together where a window ends: they come in any order.
+    For example, entries of watchers have one word if they close at the end of the same window. So
+    their order does not matter.
     """
     while any(map(len, chosen)):
         part, left = list[Ints](), most
@@ -72,7 +73,7 @@ def _parts(chosen: Sequence[Ints], most: int) -> Iterator[list[Ints]]:
 
 
 class Merger:
-    """Merges the runs of a keeper, and notes it in `changes`."""
+    """Merges the runs of a keeper, and notes the merges in `changes`."""
 
     def __init__(self, upkeep: Upkeep, sealer: Sealer, changes: Changes) -> None:
         self._upkeep = upkeep
@@ -81,9 +82,9 @@ class Merger:
         self._merge_rows = upkeep.merge_rows
 
     def merge(self, spines: Sequence[Sequence[OpenRun]], first: int = 0) -> list[list[OpenRun]]:
-        """Merge in several spines, of ascending instances and one side; the spines after it.
+        """Merge runs of several spines, of ascending instances and one side; the spines after it.
 
-        `first`: which spine the allowance goes to first.
+        `first`: the spine that gets the allowance first.
         """
         after, whole = dict[int, _Spine](), list[_Copy]()
         for place in (*range(first, len(spines)), *range(first)):
@@ -111,9 +112,9 @@ class Merger:
                 yield from plan_merges(runs, self._merge_rows, span)
 
     def _merge_parts(self, place: int, step: MergeStep, spine: _Spine, whole: list[_Copy]) -> int:
-        """Merge what of a step is too much for one go, and put the rest into `whole`.
+        """Merge the part of a step that is too large to copy at once; put the rest into `whole`.
 
-        How many rows it is, the rest included. It is no more than the step allows.
+        Returns the number of rows, including the rest: at most what the step allows.
         """
         done = 0
         while True:
@@ -131,13 +132,13 @@ class Merger:
             step = replace(step, inputs=tuple(left))
 
     def _room(self, inputs: Sequence[OpenRun]) -> int:
-        """How many of their rows may be gathered at a time."""
+        """How many rows of `inputs` may be gathered at a time."""
         rows = sum(run.run.live for run in inputs)
         size = sum(run.run.live_bytes for run in inputs)
         return max(rows * self._upkeep.gather_bytes // max(size, 1), 1)
 
     def _merge_part(self, copy: _Copy, limit: int, spine: _Spine) -> int:
-        """Copy the lowest words of the inputs into one run of `spine`; how many rows."""
+        """Copy the rows with the lowest words of the inputs into `spine`; returns their number."""
         live = [run.live_rows() for run in copy.inputs]
         words = [run.words[rows] for run, rows in zip(copy.inputs, live, strict=True)]
         cut = cut_word(words, limit)
@@ -145,7 +146,7 @@ class Merger:
         group = self._group(copy.step)
         chosen = [rows[:n] for rows, n in zip(live, below, strict=True)]
         room = self._room(copy.inputs)
-        is_wide = sum(map(len, live)) > room  # its pieces together would not fit into memory
+        is_wide = sum(map(len, live)) > room  # all pieces together would not fit into memory
         for part in _parts(chosen, room):
             self._copy([copy], [group], [part], [spine], own_file=is_wide)
         for run in copy.inputs:
@@ -156,7 +157,7 @@ class Merger:
         return sum(below)
 
     def _merge_whole(self, copies: list[_Copy], spines: Mapping[int, _Spine]) -> None:
-        """Copy all that is left of the inputs, each group of them into one run."""
+        """Copy all live rows of the inputs, those of each copy into one run."""
         groups = [self._group(copy.step) for copy in copies]
         chosen = [[run.live_rows() for run in copy.inputs] for copy in copies]
         self._copy(copies, groups, chosen, [spines[copy.place] for copy in copies])
@@ -166,7 +167,7 @@ class Merger:
                 self._changes.remove(run.run)
 
     def _group(self, step: MergeStep) -> int:
-        """The merge group of a step: a new one, unless the merge goes on."""
+        """The merge group of a step: a new one, unless the merge is in progress."""
         return self._sealer.next_group() if step.group is None else step.group
 
     def _copy(
@@ -180,7 +181,7 @@ class Merger:
     ) -> None:
         """Copy the chosen rows of the inputs of copies[i] into one run of spines[i].
 
-        Rows that are needed no more are left out. `own_file`: see `Keeper.seal`.
+        Rows that are no longer needed are left out. `own_file`: see `Keeper.seal`.
         """
         side = copies[0].inputs[0].run.side
         page, numbers = gathered([copy.inputs for copy in copies], chosen)
@@ -195,7 +196,7 @@ class Merger:
         if reduced is not None:
             columns, kept = reduced
             page, numbers = self._only(Page(page.words, columns), numbers[order], kept)
-            if not len(numbers):  # all have cancelled one another
+            if not len(numbers):  # all rows have cancelled each other
                 return
         sizes = np.bincount(numbers, minlength=len(copies))
         filled = np.flatnonzero(sizes).tolist()
@@ -214,12 +215,12 @@ class Merger:
             spines[i][run.ident] = piece._replace(run=run)
 
     def _only(self, page: Page, numbers: Ints, kept: NDArray[np.bool_]) -> tuple[Page, Ints]:
-        """The rows of a page for which `kept` is true, and their numbers; others have expired."""
+        """The rows of a page where `kept` is true, and their numbers; counts others as expired."""
         self._changes.expired_rows += int((~kept).sum())
         return Page(page.words[kept], page.columns.filter(pa.array(kept))), numbers[kept]
 
     def _unexpired(self, side: Side, columns: pa.RecordBatch) -> NDArray[np.bool_] | None:
-        """(n,) which rows are still needed; None: all."""
+        """(n,) which rows are still needed; None: all are."""
         times = self._upkeep.shelf.times(side, columns)
         if times is None:
             return None

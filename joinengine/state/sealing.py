@@ -1,9 +1,9 @@
-"""Sealing: runs of one task in one batch become files.
+"""Sealing: writes the runs of one task in one batch to files.
 
-Why: few files are fast files. So a task writes the runs of all its instances and of both sides
-into one file, and those that are sealed together onto one page of it (joinengine.state.run_file).
+Why: fewer files are faster. So a task writes the runs of all its instances, of both sides, into one
+file, and runs that are sealed together onto one page of it (`joinengine.state.run_file`).
 
-Law: a run that was sealed can be probed at once; nobody else sees it before a manifest names it.
+Law: the task can probe a sealed run at once; no other task sees it before a manifest names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sealer:
         self._storage = storage
         self._store = store
         self._changes = changes
-        #: by instance, if they are kept apart
+        #: by instance, if each has its own file; else under None
         self._writers: dict[int | None, tuple[str, RunWriter]] = {}
         self._groups = upkeep.batch << 20
 
@@ -89,7 +89,7 @@ class Sealer:
             self._store.trust(name)
 
     def next_group(self) -> int:
-        """The number of a merge group that no run of the task has had before."""
+        """A number for a merge group that no run of the task has yet."""
         self._groups += 1
         return self._groups
 

@@ -1,16 +1,16 @@
-"""The store: a second copy of every run file, for instances that lose their state.
+"""The store: keeps a second copy of every run file, for instances that lose their state.
 
-Why: copies of keys cost a query twice the state and twice the tuples on their way. A store costs it
-only what is written there, but a lost instance must wait until its state has been read again.
+Why: copies of keys cost a query twice the state and twice the tuples on their way. A store costs
+only the writing of the copies, but a lost instance must wait until its state has been read again.
 
 How: before a manifest is committed, each run file that it names has a copy in another place, under
-the same name. Where an instance has lost its state, its files are compared with what was sealed,
-and those that are damaged are replaced by their copies. The copies are files of their own and no
-links, since a link shares whatever is altered. If no place is named they lie below `store/` of the
+the same name. If an instance has lost its state, its files are compared with what was sealed, and
+damaged files are replaced by their copies. The copies are separate files, not links, since an
+alteration would affect all links to a file. If no place is named, they lie below `store/` of the
 checkpoint.
 
-Law: a copy is believed only if it is byte for byte what was sealed. A name means one content for
-ever, so a copy that an earlier start has left is right or is refused, and never stale.
+Law: a copy is used only if it is byte for byte what was sealed. A name always means one content, so
+a copy that an earlier start has left is either right or refused, and never stale.
 Cost: each run file is read once and written once more.
 """
 
@@ -30,7 +30,7 @@ from joinengine.world.storage import Storage, StoredFile, verify
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was read from the store, per instance: live rows, bytes, seconds that it took."""
+    """The state that was read again, by instance: live rows, bytes, and seconds that it took."""
 
     rows: Mapping[int, int]
     sizes: Mapping[int, int]
@@ -40,20 +40,20 @@ class Fetched:
 class Store:
     """The second copies of the run files of a checkpoint; `copies`: where they lie."""
 
-    #: what the log says of the seconds in which something was read
+    #: a remark that the log adds to the seconds of a read
     note: ClassVar[str] = ""
 
     def __init__(self, checkpoint: Checkpoint, copies: Storage) -> None:
         self._world = checkpoint.world
         self._checkpoint = checkpoint
         self.copies = copies
-        #: the files that have a copy, among those that the last states named
+        #: the files of the last states that have a copy
         self._kept = set[str]()
 
     def take_up(self, states: Iterable[OperatorState]) -> None:
         """Copy the files of a checkpoint that have no whole copy, at the start of a driver.
 
-        A file that is itself damaged gets none: the batch that reads it will tell.
+        A damaged file gets no copy: the batch that reads it reports the damage.
         """
         self.copies.make(self._checkpoint.granted)
         operator_states = list(states)
@@ -63,13 +63,13 @@ class Store:
         self._copy(operator_states, checked=True)
 
     def keep(self, states: Iterable[OperatorState]) -> None:
-        """Copy the files of `states` that are new, before the manifest that names them is made."""
+        """Copy the new files of `states`, before the manifest that names them is created."""
         self._copy(list(states), checked=False)
 
     def fetch(self, state: OperatorState, instances: Collection[int]) -> Fetched:
-        """Read the state of instances again; files that are damaged are replaced by their copies.
+        """Check the state of instances, and replace damaged files by their copies.
 
-        Raises DamagedState, naming the file, if its copy is damaged too.
+        Raises DamagedState, naming the file, if its copy is also damaged.
         """
         runs = [run for run in runs_of(state) if run.instance in instances]
         begun = self._world.timer_s()
@@ -83,9 +83,9 @@ class Store:
         return Fetched(rows, sizes, dict.fromkeys(sizes, took_s))
 
     def _copy(self, states: list[OperatorState], *, checked: bool) -> set[str]:
-        """Copy the files that have no copy; `checked`: unless they are damaged themselves.
+        """Copy the files that have no copy; `checked`: except damaged ones. Returns their names.
 
-        Returns their names.
+        Inlined files need no copy.
         """
         files = _files(states)
         self._kept &= files.keys()
@@ -93,7 +93,7 @@ class Store:
         for name, stored in files.items():
             if name in self._kept or (checked and self._damage_of(stored) is not None):
                 continue
-            if stored.content is not None:  # each manifest has it
+            if stored.content is not None:  # the manifest holds it
                 continue
             self._hand(self._checkpoint.runs, self.copies, name)
             copied.add(name)
@@ -111,7 +111,7 @@ class Store:
         self._hand(self.copies, self._checkpoint.runs, stored.name)
 
     def _hand(self, source: Storage, target: Storage, name: str) -> None:
-        """Copy a file to another place; within the checkpoint no byte passes this process."""
+        """Copy a file to another place; within the checkpoint, its bytes bypass this process."""
         if self.copies.folder == self._checkpoint.store.folder:
             below = len(self._checkpoint.storage.folder) + 1
             paths = (f"{side.folder[below:]}/{name}" for side in (source, target))
@@ -120,7 +120,7 @@ class Store:
             target.put(name, memoryview(source.map(name)))
 
     def _damage_of(self, stored: StoredFile) -> str | None:
-        """What is wrong with a run file; None: it is what was sealed."""
+        """The damage of a run file, in words; None: it is what was sealed."""
         try:
             verify(self._checkpoint.runs, stored, "run file")
         except (DamagedState, OSError) as error:
@@ -128,7 +128,7 @@ class Store:
         return None
 
     def _is_whole(self, stored: StoredFile) -> bool:
-        """Whether a copy is there and was not torn; its content is checked when it is needed."""
+        """Whether a complete copy exists; its content is checked when it is needed."""
         try:
             return bool(self.copies.map(stored.name).size == stored.size_bytes)
         except OSError:

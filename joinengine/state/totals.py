@@ -1,8 +1,8 @@
-"""Totals: what the committed batches of a query have done, added up over all its starts.
+"""Totals: the work of the committed batches of a query, added up over all its starts.
 
-Why: records of batches end with their driver, and what scrapes a query wants counters that do not
-fall when it is started again. So the manifest of a batch holds the totals up to that batch: a batch
-counts exactly if it is committed, whichever driver has committed it.
+Why: records of batches end with their driver, but monitoring needs counters that do not fall when a
+query is started again. So the manifest of a batch holds the totals up to that batch: a batch counts
+if and only if it is committed, whichever driver has committed it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-#: The sums of one operator: name of a figure (joinengine.driver.figures) -> sum, and `busy_s`, the
-#: seconds that tasks have worked. A figure that is not there is 0, one of a later version is kept.
+#: The sums of one operator: name of a figure (`joinengine.driver.figures`) -> sum, and `busy_s`,
+#: the seconds that tasks have worked. A missing figure is 0; a figure of a later version is kept.
 OperatorTotals = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The sums of a query. `operators`: by number; none: no batch is counted yet."""
+    """The sums of a query. `operators`: by number; empty: no batch is counted yet."""
 
     batches: int = 0
     input_rows: int = 0

@@ -1,4 +1,4 @@
-"""What a keeper is told, and what it reports."""
+"""The values that a keeper gets from its task, and the changes that it reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Changes:
     expired_rows: int = 0
     moved_rows: int = 0
     moved_bytes: int = 0
-    #: copies that were lost and made anew
+    #: lost copies that were copied again
     recovered_rows: int = 0
 
     def change(self, run: Run) -> None:
@@ -52,12 +52,12 @@ class Shelf(Protocol):
     @property
     @abstractmethod
     def label(self) -> str:
-        """The beginning of the names of its files."""
+        """The start of the names of its files."""
 
     @property
     @abstractmethod
     def span_us(self) -> int | None:
-        """How long, in event time, a tuple is needed; None: for ever."""
+        """How long, in event time (us), a tuple is needed; None: for ever."""
 
     @abstractmethod
     def schema(self, side: Side) -> pa.Schema:
@@ -65,7 +65,7 @@ class Shelf(Protocol):
 
     @abstractmethod
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
-        """(n,) the time of each tuple; None: they have none."""
+        """(n,) the event time (us) of each tuple; None: they have none."""
 
     @abstractmethod
     def last_needed(self, side: Side, times: Ints) -> Ints:
@@ -74,22 +74,23 @@ class Shelf(Protocol):
     def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
     ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
-        """(n,) which tuples are needed beside the others of the page, and their columns; None: all.
+        """The columns of a page, perhaps changed, and (n,) which tuples are needed; None: all are.
 
-        The tuples are sorted by `spines` (n,), the spines that they are of, and by word.
+        A tuple may be dropped because of others on the page. The tuples are sorted by spine and
+        word; `spines` (n,): the spine of each.
         """
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The facts of its task that a keeper needs.
+    """The facts of a task that its keeper needs.
 
     `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `gather_bytes`:
-    of rows that are copied at a time; they are in memory three times then. `nonce`: makes
-    strings that no file name has had before. `apart`: the runs of each instance lie in files of
-    their own, so that the instances of a task do not lose their state together. `allowance`: that
-    of the task, for small files; None: there is none.
+    the bytes of rows that may be copied at a time, when three copies of them are in memory.
+    `nonce`: makes strings that no file name has had before. `apart`: each instance has its own run
+    files, so that the instances of a task do not lose their state together. `allowance`: that of
+    the task, for small files; None: there is none.
     """
 
     shelf: Shelf

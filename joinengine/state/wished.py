@@ -1,4 +1,4 @@
-"""What users wish of the layouts while a query runs."""
+"""The wish of a user for another layout, as a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from joinengine.layouts.layout import LayoutChoice
 
 @dataclass(frozen=True, slots=True)
 class Relayout:
-    """A wish of the user: another layout, another number of instances, or both; None: as it is."""
+    """A wish: another layout, another number of instances, or both; None: leave it as it is."""
 
     choice: LayoutChoice | None = None
     instances: int | None = None

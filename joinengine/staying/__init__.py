@@ -1,1 +1,1 @@
-"""Tasks that stay, without Spark: how they meet their driver, get orders, and give slots back."""
+"""Resident tasks, without Spark: how they meet their driver, get orders, and give slots back."""

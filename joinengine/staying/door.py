@@ -1,6 +1,6 @@
-"""Where tasks that stay come in: a socket of the driver's, and a thread that asks who calls.
+"""The door through which resident tasks connect: a socket of the driver's, and a thread behind it.
 
-Why a thread: whoever finds the port may call and say nothing. No batch waits for that.
+Why a thread: a stranger who finds the port may connect and say nothing. No batch waits for that.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from joinengine.staying.wire import Address, Caller, Secret, admitted, listening, make_lively
 
-#: How long a caller may take for each part of what it has to say.
+#: Seconds that a caller may take for each part of its introduction.
 _SAY_S = 0.5
 
 
 class Hosts(NamedTuple):
-    """The host that the driver listens at, and the name by which tasks call it."""
+    """The host at which the driver listens, and the host name by which tasks reach it."""
 
     bound: str
     told: str
@@ -29,23 +29,23 @@ class Hosts(NamedTuple):
 
 @dataclass(eq=False)
 class Resident:
-    """A task that stays, as the driver sees it; `known`: the functions that it has been sent."""
+    """A resident task, as the driver sees it; `known`: the functions that it has been sent."""
 
     there: socket.socket
     who: Caller
     known: set[str] = field(default_factory=set)
 
     def end(self) -> None:
-        """End its connection, also if another thread waits for its answer."""
+        """End its connection, even while another thread waits for its answer."""
         with suppress(OSError):
             self.there.shutdown(socket.SHUT_RDWR)
 
 
 class Door:
-    """Lets tasks in that know the secret.
+    """Lets in the tasks that know the secret.
 
-    `hosts`: None: driver and tasks are of one user on one machine, and meet in a folder that
-    nobody else can enter. Raises OSError if nothing can listen there.
+    `hosts` is None if driver and tasks belong to one user on one machine: then they meet in a
+    folder that nobody else can enter. Raises OSError if the driver cannot listen there.
     """
 
     def __init__(self, hosts: Hosts | None) -> None:
@@ -57,23 +57,23 @@ class Door:
         except OSError:
             self._remove_folder()
             raise
-        #: where tasks call
+        #: the address to which tasks connect
         self.address = where if hosts is None else (hosts.told, self._listener.getsockname()[1])
         self._inside = SimpleQueue[Resident]()
         self._is_closed = False
         threading.Thread(target=self._let_in, name="joinengine-door", daemon=True).start()
 
     def next(self, within_s: float) -> Resident | None:
-        """The next task that has come in; None: nobody does so soon."""
+        """The next task that has connected; None: none does within so many seconds."""
         with suppress(Empty):
             return self._inside.get(timeout=within_s) if within_s > 0 else self._inside.get(False)
         return None
 
     def close(self) -> None:
-        """Let nobody in any more, and send those away that nobody has asked for."""
+        """Let no more tasks in, and close the connections that `next` has not returned."""
         self._is_closed = True
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # else the thread waits on
+            self._listener.shutdown(socket.SHUT_RDWR)  # otherwise the thread keeps waiting
         self._listener.close()
         self._send_away()
         self._remove_folder()
@@ -82,7 +82,7 @@ class Door:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # it is closed
+            except OSError:  # the listener is closed
                 return
             connection.settimeout(_SAY_S)
             caller = None

@@ -1,7 +1,7 @@
-"""Orders for tasks that stay: how they are dealt out, carried out, and answered.
+"""Orders for resident tasks: how they are given, carried out and answered.
 
-An order is the name of a function, its code if the task has not had it yet, and arguments; an
-answer is what the function returns, or the trace of its error. All are bytes.
+An order is the name of a function, its code if the task does not have it yet, and arguments. An
+answer is the function's return value, or the traceback of its error. All are bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from joinengine.staying.door import Resident
 from joinengine.staying.wire import received, send
 
-#: Carries out one order: bytes in, bytes out; None: nobody waits for an answer.
+#: Carries out one order: bytes in, bytes out. It returns None if no answer is expected.
 Function = Callable[..., bytes | None]
 Order = tuple[bytes, ...]
 #: How an answer begins.
@@ -24,13 +24,13 @@ _DONE, _FAILED = b"+", b"-"
 
 
 class Failed(Exception):
-    """An order failed where it was carried out; the text is the trace."""
+    """An order failed in its task; the text is the traceback."""
 
 
 def serve(driver: socket.socket, loaded: Callable[[bytes], Function]) -> None:
-    """Carry out orders until the connection ends (EOFError or OSError).
+    """Carry out orders until the connection ends, which raises EOFError or OSError.
 
-    `loaded`: the function of a code.
+    `loaded`: makes a function from its code.
     """
     functions = dict[str, Function]()
     while True:
@@ -48,7 +48,7 @@ def serve(driver: socket.socket, loaded: Callable[[bytes], Function]) -> None:
 
 
 def give(task: Resident, name: str, code: Callable[[], bytes], order: Order) -> None:
-    """Send an order to a task. Raises OSError if the task is lost."""
+    """Send an order to a task, with the code if it is new there. OSError: the task is lost."""
     send(task.there, name.encode(), b"" if name in task.known else code(), *order)
     task.known.add(name)
 
@@ -60,10 +60,10 @@ def answers(
     orders: Sequence[Order],
     places: Sequence[str | None],
 ) -> list[bytes]:
-    """What the function `name` makes of each order; `code`: of that function.
+    """The answer of the function `name` to each order; `code`: gives its code.
 
     `places`: the executor for each order; None: any. An order whose executor has no task goes to
-    any. Raises Failed if an order fails, and EOFError or OSError if a task is lost.
+    any task. Raises Failed if an order fails, and EOFError or OSError if a task is lost.
     """
     replies, failed = dict[int, bytes](), None
     waiting, code_once = _by_place(residents, places), cache(code)
@@ -79,7 +79,7 @@ def answers(
 
         for resident in residents:
             next_one(resident)
-        while busy.get_map():  # also once one has failed: none may write on behind its back
+        while busy.get_map():  # even after a failure: no task may still write afterwards
             for key, _ in busy.select():
                 task, number = key.data
                 how, replies[number] = received(task.there)
@@ -96,7 +96,7 @@ def answers(
 def _by_place(
     residents: Sequence[Resident], places: Sequence[str | None]
 ) -> dict[str | None, deque[int]]:
-    """Place -> the numbers of its orders."""
+    """Place -> the numbers of its orders; None: any place, also if a place has no task."""
     locations = {resident.who.location for resident in residents}
     numbers = defaultdict[str | None, deque[int]](deque)
     for number, place in enumerate(places):

@@ -1,16 +1,16 @@
-"""The tasks that stay of one session: they take orders, batch after batch.
+"""The pool of resident tasks of one session: they carry out orders, batch after batch.
 
-Why: to start a job for milliseconds of work costs tens of them. So one job holds the session's
-slots, with one task for each, and its tasks carry out what the driver sends them; a round trip
-takes a tenth of a millisecond (docs/decisions/0025).
+Why: starting a job takes tens of milliseconds, even if its work takes only a few. So one job holds
+the session's slots, with one task in each, and its tasks carry out the orders that the driver
+sends. A round trip takes a tenth of a millisecond (docs/decisions/0025).
 
-A *lease*, not a possession: the slots go back as soon as another job of the session waits for
-them, when executors come or go, when no order has come for a while, and before the session ends.
-Whoever gives orders then runs jobs of its own, for a time that doubles while others keep coming.
+The slots are leased, not owned. The pool gives them back as soon as another job of the session
+waits for them, when executors come or go, when no order has come for a while, and before the
+session ends. Queries then run jobs instead, for a time that doubles while other jobs keep coming.
 
-Law: nothing that a batch needs exists in such a task alone. If one is lost, its order is carried
-out by a job, of which Spark tries each task again: attempts of a task may be many, and the one
-whose report arrives counts.
+Law: a resident task never holds the only copy of anything that a batch needs. If a task is lost, a
+job carries out the orders again, and Spark may retry each task of it. So a task may have several
+attempts; the attempt whose report arrives counts.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from joinengine.staying.door import Door, Hosts, Resident
 from joinengine.staying.orders import Function, Order, answers, give
 
 _log = logging.getLogger("joinengine")
-#: How long a batch waits for tasks to connect: with those that have, it begins.
+#: Seconds that a batch waits for tasks to connect; then it begins with those that have.
 _CONNECT_S = 0.5
-#: How long a process that ends waits for the job to end.
+#: Seconds that a process that ends waits for the job to end.
 _LEAVE_S = 3.0
-#: How often the session is looked at for jobs that wait, and after how long without an order the
-#: slots are given back.
+#: Seconds between two looks for waiting jobs of the session, and seconds without an order after
+#: which the slots are given back.
 _WATCH_S, _IDLE_S = 0.1, 10.0
-#: For so long the slots are left to others, at first and at most.
+#: Seconds for which the slots are left to other jobs, at first and at most.
 _LEFT_S, _LONGEST_LEFT_S = 1.0, 60.0
 
 
 class Lost(Exception):
-    """An order was cut short."""
+    """Orders were cut short (`Pool.cut`)."""
 
 
 class Slots(Protocol):
@@ -49,7 +49,7 @@ class Slots(Protocol):
     @property
     @abstractmethod
     def hosts(self) -> Hosts | None:
-        """Where tasks call the driver; None: they are on its machine, and of its user."""
+        """Where tasks reach the driver; None: they run on its machine, as its user."""
 
     @abstractmethod
     def count(self) -> int:
@@ -57,42 +57,42 @@ class Slots(Protocol):
 
     @abstractmethod
     def executors(self) -> Collection[str]:
-        """The executors that are alive, where these are processes of their own.
+        """The executors that are alive; empty if tasks run in the driver's process.
 
         Raises an error of any kind if the session has ended.
         """
 
     @abstractmethod
     def is_on(self, location: str, executors: Collection[str]) -> bool:
-        """Whether one of the executors is at a location."""
+        """Whether one of the executors is at `location`."""
 
     @abstractmethod
     def occupy(self, group: str, count: int, door: Door) -> threading.Thread:
-        """Start a job whose tasks call at a door and stay; the thread ends with the job."""
+        """Start a job whose tasks connect to a door and stay; the thread ends with the job."""
 
     @abstractmethod
     def cancel(self, group: str) -> None:
-        """End that job; the session may have ended."""
+        """End the job `group`; the session may have ended."""
 
     @abstractmethod
     def settle(self, within_s: float) -> None:
-        """Wait until tasks of jobs that were ended have ended, too; the session may have ended."""
+        """Wait until the tasks of ended jobs have also ended; the session may have ended."""
 
     @abstractmethod
     def others_wait(self, group: str) -> bool:
-        """Whether the session has another job; all slots are taken, so it waits."""
+        """Whether the session has a job other than `group`: it waits, as all slots are taken."""
 
     @abstractmethod
     def unreached(self, group: str) -> str | None:
-        """Why a task of that job could not reach its door, in words; None: none has said so."""
+        """Why a task of the job `group` could not reach its door, in words; None: not reported."""
 
     @abstractmethod
     def code(self, function: Function) -> bytes:
-        """A function as bytes, which tasks know how to load."""
+        """A function as bytes that tasks can load."""
 
 
 class Pool:
-    """The tasks that stay of one session; all of its queries give them orders."""
+    """The resident tasks of one session; all of its queries give them orders."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -101,7 +101,7 @@ class Pool:
         self._tasks = list[Resident]()
         self._door: Door | None = None
         self._count, self._group = 0, ""
-        #: those that were there when the slots were taken
+        #: the executors that were alive when the slots were taken
         self._executors: Collection[str] = ()
         #: whether a task has ever reached the driver
         self._is_reached = False
@@ -109,7 +109,7 @@ class Pool:
         self._job: threading.Thread | None = None
         self._is_wanted = False
         self._used_s = self._taken_s = time.monotonic()
-        #: until when, and next time for how long, the slots are left to others
+        #: until when the slots are left to other jobs, and for how many seconds the next time
         self._left_until_s, self._left_s = 0.0, _LEFT_S
         #: why tasks cannot stay after all, in words; None: they can
         self.obstacle: str | None = None
@@ -127,11 +127,11 @@ class Pool:
         orders: Sequence[Order],
         places: Sequence[str | None] | None = None,
     ) -> list[bytes] | str:
-        """What `function` makes of each order; a text: why a job is to do it.
+        """The answers of `function` to the orders; a text says why a job must do the work instead.
 
-        `owner`: who gives the orders, for `cut`; `name`: of the function, in this process;
+        `owner`: identifies the giver, for `cut`. `name`: of the function, in this process.
         `places`: the executor for each order; None: any. Raises Failed if an order fails, and Lost
-        if it is cut short.
+        if the orders are cut short.
         """
         wanted = places or [None] * len(orders)
         with self._turn:
@@ -140,7 +140,7 @@ class Pool:
                 if (why := self._take(wanted)) is not None:
                     return why
                 if self._owner is None:
-                    raise EOFError  # as if it had been cut a moment later
+                    raise EOFError  # as if `cut` had come a moment later
                 return answers(self._tasks, name, self._code_of(function), orders, wanted)
             except (OSError, EOFError):
                 self._give_back(cancel=True)
@@ -154,15 +154,15 @@ class Pool:
                     self._leave_to_others()
 
     def hint(self, name: str, function: Function, orders: Sequence[Order]) -> None:
-        """Give orders of which no answer comes, to the tasks that get the orders of these numbers.
+        """Give orders without an answer: order i to the task that also gets the next order i.
 
-        If there are no tasks, too few, or others have the turn, some are not given, or none: a hint
-        waits for nobody. `function` must not fail.
+        A hint waits for nothing: orders without a task are dropped, and all of them are if another
+        thread has the turn. `function` must not fail.
         """
         if not self._turn.acquire(blocking=False):
             return
         try:
-            with suppress(OSError):  # the next order finds out who is lost
+            with suppress(OSError):  # the next order finds out which task is lost
                 if not self._is_wanted:
                     for task, order in zip(self._tasks, orders, strict=False):
                         give(task, name, self._code_of(function), order)
@@ -178,12 +178,12 @@ class Pool:
                 task.end()
 
     def release(self) -> None:
-        """Give the slots back: a job of ours comes next."""
+        """Give the slots back, because the query runs a job next."""
         with self._turn:
             self._give_back()
 
     def end(self) -> None:
-        """The process ends: give the slots back, and let the end of the job be taken note of."""
+        """At the end of the process: give the slots back, and wait a little for the job to end."""
         self._give_back()
         if self._job is not None:
             self._job.join(_LEAVE_S)
@@ -193,7 +193,7 @@ class Pool:
         return lambda: self._slots.code(function)
 
     def _take(self, wanted: Sequence[str | None]) -> str | None:
-        """Have tasks that take orders, some of them where they are wanted; a text: why not."""
+        """Get tasks, at least one at each place in `wanted`. A text says why this failed."""
         if self.obstacle is not None:
             return self.obstacle
         if not self._tasks:
@@ -216,7 +216,7 @@ class Pool:
         return "no slot was free where state is"
 
     def _begun(self) -> threading.Thread:
-        """What runs the job whose tasks connect."""
+        """Start the job that holds the slots; the thread that runs it."""
         self._executors = self._slots.executors()
         self._count = self._slots.count()
         self._door = door = Door(self._slots.hosts)
@@ -228,10 +228,10 @@ class Pool:
         return job
 
     def _meet(self, job: threading.Thread) -> None:
-        """Let the tasks of a job that has just begun connect, or those that soon do.
+        """Wait for tasks of a job that has just begun to connect, as many as do so soon.
 
-        In a session whose workers are only starting a job of ours would wait for them as well: so
-        it is waited for the first one to connect, or to say that it cannot.
+        If none does, because the workers of a new session are still starting, any other job would
+        wait for them, too. So this waits until a first task connects, or reports that it cannot.
         """
         self._fetch(_CONNECT_S)
         while not (self._tasks or self._is_reached or self._is_wanted or self._owner is None):
@@ -241,25 +241,25 @@ class Pool:
         self._is_reached = self._is_reached or bool(self._tasks)
 
     def _fetch(self, seconds: float) -> None:
-        """Let tasks in, until all slots have one or the time is over."""
+        """Let tasks in until each slot has one, or the time is over."""
         end_s = time.monotonic() + seconds
         while self._door is not None and len(self._tasks) < self._count:
             task = self._door.next(end_s - time.monotonic())
             if task is None:
                 return
             if any(resident.who.number == task.who.number for resident in self._tasks):
-                task.there.close()  # a second copy
+                task.there.close()  # a second attempt of the same task
             else:
                 self._tasks.append(task)
 
     def _never(self, why: str) -> str:
-        """Tasks cannot stay in this session."""
+        """Note, and log, why this session cannot have resident tasks; the same text."""
         _log.warning("joinengine: tasks cannot stay resident: %s; each step runs as a job", why)
         self.obstacle = why
         return why
 
     def _watch(self, door: Door) -> None:
-        """Give the slots back when others want them, or nobody has used them for a while."""
+        """Give the slots back when other jobs want them, or after a while without orders."""
         waits = False
         while self._door is door:
             time.sleep(_WATCH_S)
@@ -267,7 +267,7 @@ class Pool:
             self._is_wanted = self._is_wanted or (waited and waits)
             has_changed = self._have_executors_changed()
             if not self._turn.acquire(blocking=False):
-                continue  # who has given the orders that are out will see to it
+                continue  # orders are out: `carry_out` gives the slots back after them
             try:
                 if self._door is not door:
                     return
@@ -279,7 +279,7 @@ class Pool:
                 self._turn.release()
 
     def _have_executors_changed(self) -> bool:
-        """Whether executors have come or gone; nobody waits for tasks of those that are gone."""
+        """Whether executors have come or gone. Ends the connections to tasks of lost executors."""
         try:
             alive = self._slots.executors()
         except Exception:  # the session is being stopped
@@ -291,7 +291,7 @@ class Pool:
         return alive != self._executors
 
     def _leave_to_others(self) -> None:
-        """Give the slots back, and leave them for a while."""
+        """Give the slots back, and leave them to other jobs for a while."""
         now_s = time.monotonic()
         if now_s - self._taken_s > _IDLE_S:
             self._left_s = _LEFT_S
@@ -300,7 +300,7 @@ class Pool:
         self._give_back()
 
     def _give_back(self, *, cancel: bool = False) -> None:
-        """End the tasks; `cancel`: they may be at work."""
+        """End the tasks, and so free their slots; `cancel`: also those that carry out an order."""
         if self._door is None:
             return
         self._door.close()

@@ -1,11 +1,12 @@
-"""The connection of a task that stays to its driver: messages, and who may open it.
+"""The connection between a resident task and its driver: its messages, and who may open it.
 
-A message is some parts of bytes. Between machines it is plain TCP, as Spark's own connections are
-unless they are encrypted; where those are, no task stays (joinengine.spark.jobs.slots).
+A message consists of parts, each of some bytes. Between machines, the connection is plain TCP, like
+Spark's own unless they are encrypted. If they are, no task is resident
+(`joinengine.spark.jobs.slots`).
 
-Safety: each end proves that it knows its half of a secret, which travels in the code of the job
-alone. So a stranger who finds the port gets no order, and a task obeys no stranger who has come by
-the port of a driver that is gone.
+Safety: each end proves that it knows its half of a secret, which travels only in the code of the
+job. So a stranger who finds the port gets no orders. And a task obeys no stranger who has taken
+over the port of a driver that is gone.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ Address = str | tuple[str, int]
 
 _LENGTH = struct.Struct("!Q")
 _SECRET_BYTES = 32
-#: So many may call at the same moment; the system may allow fewer.
+#: How many tasks may connect at the same moment; the system may allow fewer.
 _MOST_CALLS = 1024
-#: A machine that lost its power says nothing: after so many seconds of silence it is asked whether
-#: it is there, so often in turn, and is taken for gone. One whose process is paused answers.
+#: Finds machines that have lost power: after 10 s of silence, the system probes the other machine
+#: 4 times, 5 s apart, and then ends the connection. A machine whose process is paused answers.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-#: For so long what was sent may wait for the other machine to take note of it.
+#: Milliseconds for which sent bytes may wait until the other machine acknowledges them.
 _TAKEN_NOTE_MS = 30_000
 
 
 class Secret(NamedTuple):
-    """What the task tells the driver, and what the driver tells the task."""
+    """The two halves of a secret: the task's, sent to the driver, and the driver's, sent back."""
 
     of_task: bytes
     of_driver: bytes
 
     @staticmethod
     def fresh() -> Secret:
-        """One that nobody knows."""
+        """A new random secret."""
         return Secret(secrets.token_bytes(_SECRET_BYTES), secrets.token_bytes(_SECRET_BYTES))
 
 
 class Caller(NamedTuple):
-    """Who a task is: its number in its job, its process, and its executor; None: not told."""
+    """A task's number in its job, its process, and its executor; None: not known."""
 
     number: int
     pid: int
@@ -51,7 +52,10 @@ class Caller(NamedTuple):
 
 
 def introduce(driver: socket.socket, secret: Secret, caller: Caller) -> bool:
-    """Tell a driver who calls; False: it is a stranger, and has learnt no more than its half."""
+    """Introduce a task to its driver.
+
+    False: the other end is a stranger; it has learnt only the task's half of the secret.
+    """
     driver.sendall(secret.of_task)
     if not hmac.compare_digest(exactly(driver, _SECRET_BYTES), secret.of_driver):
         return False
@@ -60,7 +64,7 @@ def introduce(driver: socket.socket, secret: Secret, caller: Caller) -> bool:
 
 
 def admitted(connection: socket.socket, secret: Secret) -> Caller | None:
-    """Who calls; None: a stranger."""
+    """The task that calls; None: a stranger."""
     if not hmac.compare_digest(exactly(connection, _SECRET_BYTES), secret.of_task):
         return None
     connection.sendall(secret.of_driver)
@@ -69,7 +73,7 @@ def admitted(connection: socket.socket, secret: Secret) -> Caller | None:
 
 
 def listening(address: Address) -> socket.socket:
-    """A socket that takes calls at an address; port 0: any that is free. Raises OSError."""
+    """A socket that listens at an address; port 0: any free port. Raises OSError."""
     where: Any = address
     if isinstance(address, str):
         listener = socket.socket(socket.AF_UNIX)
@@ -86,7 +90,7 @@ def listening(address: Address) -> socket.socket:
 
 
 def connected(address: Address, within_s: float) -> socket.socket:
-    """A connection to whoever listens at an address; it waits so long for each answer.
+    """A connection to an address. `within_s`: the timeout of connecting and of each read.
 
     Raises OSError.
     """
@@ -105,7 +109,7 @@ def connected(address: Address, within_s: float) -> socket.socket:
 
 
 def make_lively(connection: socket.socket) -> None:
-    """Have a connection between machines send at once, and notice that the other one is gone."""
+    """Make a connection between machines send at once, and notice if the other machine is gone."""
     if connection.family == getattr(socket, "AF_UNIX", None):
         return
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,7 +126,7 @@ def send(connection: socket.socket, *parts: bytes) -> None:
 
 
 def received(connection: socket.socket) -> list[bytes]:
-    """The parts of the next message. Raises EOFError if there is none, and OSError."""
+    """The parts of the next message. Raises EOFError at the end of the connection, and OSError."""
     (count,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
     lengths = struct.unpack(f"!{count}Q", exactly(connection, count * _LENGTH.size))
     return [bytes(exactly(connection, length)) for length in lengths]

@@ -1,1 +1,1 @@
-"""What driver and tasks tell each other: instructions and reports, and how they are packed."""
+"""The messages between driver and tasks: the reports, and the codec of reports and instructions."""

@@ -1,16 +1,16 @@
 """The codec of instructions and reports: a JSON header, and Arrow for the arrays in it.
 
-Why: a file of a checkpoint or of the exchange must not be able to name code, which a pickle does.
-The bytes hold values only, and whoever reads them says which type he expects; so the types that
-may appear are those that its annotations name.
+Why: a file of a checkpoint or of the exchange must not be able to name code, as a pickle can. The
+bytes hold only values, and the reader says which type it expects. So only the types that the
+annotations of that type name can appear.
 
-Layout: one line with the length of the header; the header, a JSON value with blanks at its end;
-an Arrow stream of one record batch with one column for each dtype, in which all arrays of that
-dtype stand one after another. In the header an array is the place of its values there.
+Layout: one line with the length of the header; the header, a JSON value padded with blanks; an
+Arrow stream of one record batch. The batch has one column for each dtype, which holds all arrays of
+that dtype one after another. In the header, an array is replaced by the place of its values there.
 
-Law: `decode(encode(value), type(value))` equals `value`; arrays come back read-only, in the same
+Law: `decode(encode(value), type(value))` equals `value`; arrays come back read-only, with the same
 dtype and shape.
-Cost: some microseconds a field, and one copy of each array when it is encoded; none when decoded.
+Cost: some microseconds a field, one copy of each array when encoded, and none when decoded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _MAGIC = b"joinengine values 1 "
 _SIDES = tuple(Side)
-#: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
+#: The header ends at a multiple of this, so that Arrow's buffers are aligned.
 _ALIGN = 64
 #: The name of an array's place in the header: no field of a dataclass can be called that, and
 #: mappings are lists of pairs.
@@ -48,9 +48,12 @@ _ARRAY = "[]"
 
 
 def encode(value: object) -> bytes:
-    """A dataclass or named tuple of plain values, arrays, schemas and others of its kind."""
+    """The bytes of a dataclass or named tuple.
+
+    Its fields hold plain values, arrays, schemas, and other dataclasses or named tuples.
+    """
     arrays = _Arrays()
-    # Unions are told apart by a tag, for which the converter must know the annotation.
+    # A member of a union gets a tag, so the converter must know the annotation.
     plain = _CONVERTER.unstructure(value, type(value))
     header = json.dumps(plain, separators=(",", ":"), default=arrays.put, allow_nan=False).encode()
     first = _MAGIC + b"%d\n" % len(header)
@@ -84,7 +87,7 @@ class _Arrays:
         self._sizes: dict[str, int] = defaultdict(int)
 
     def put(self, value: object) -> Any:
-        """What JSON cannot hold: a number of NumPy as a number, an array as its place."""
+        """Replace what JSON cannot hold: a NumPy number by a number, an array by its place."""
         if isinstance(value, np.generic):
             return value.item()
         if not isinstance(value, np.ndarray):
@@ -97,7 +100,7 @@ class _Arrays:
         return {_ARRAY: [kind, start, *value.shape]}
 
     def to_arrow(self) -> bytes:
-        """The arrays as an Arrow stream; nothing if there are none."""
+        """The arrays as an Arrow stream; empty if there are none."""
         if not self._parts:
             return b""
         columns = list[pa.Array]()
@@ -112,12 +115,12 @@ class _Arrays:
 
 
 def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which Arrow carries another: it packs booleans into bits, so bytes do it."""
+    """The dtype in which Arrow carries `dtype`: bytes for booleans, which Arrow packs into bits."""
     return np.dtype(np.uint8) if dtype == np.bool_ else dtype
 
 
 def _columns(content: memoryview) -> dict[str, NDArray[Any]]:
-    """Dtype -> the values of all arrays of it."""
+    """Dtype, as text -> the values of all its arrays."""
     if not len(content):
         return {}
     with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
@@ -133,7 +136,7 @@ def _taken(columns: Mapping[str, NDArray[Any]], kind: str, start: int, *shape: i
     return columns[kind][start : start + size].view(np.dtype(kind)).reshape(shape)
 
 
-# How values become what JSON holds: a dataclass is an object, a named tuple a list.
+# The form of values in JSON: a dataclass is an object, a named tuple a list.
 
 
 def _make_converter() -> Converter:
@@ -164,8 +167,8 @@ def _make_converter() -> Converter:
     return converter
 
 
-# Runs and instances are tables: there are thousands, of a dozen fields. A field of whole numbers is
-# an array.
+# Runs and instances are encoded as tables, since there are thousands of them, with a dozen fields
+# each. A field of integers is an array.
 
 _NULLABLE = [RUN_COLUMNS.index(one) for one in ("into", "min_time", "max_time", "settled_time")]
 _EXCLUSIONS = RUN_COLUMNS.index("exclusions")
@@ -184,7 +187,7 @@ def _spread_to_json(spread: Spread) -> list[Any]:
 
 
 def _spread_from_json(columns: list[Any], _: Any) -> Spread:
-    """Each run tells its place."""
+    """Place -> its runs, from the instance and side in each run."""
     spines = dict[Place, list[Run]]()
     for run in _run_rows(columns):
         spines.setdefault((run.instance, run.side), []).append(run)
@@ -192,7 +195,7 @@ def _spread_from_json(columns: list[Any], _: Any) -> Spread:
 
 
 def _run_columns(runs: Iterable[Run]) -> list[Any]:
-    """Names of files; exclusions of the runs that have any; where fields are None; the fields."""
+    """Runs -> [file names, (row, exclusions) of runs with any, rows of None by field, *fields]."""
     names = Names(())
     rows = names.rows(runs)
     cut = [[row, facts[_EXCLUSIONS]] for row, facts in enumerate(rows) if facts[_EXCLUSIONS]]
@@ -225,7 +228,7 @@ def _run_rows(plain: list[Any]) -> Iterable[Run]:
 
 
 def _instances_to_json(reports: InstanceReports) -> list[Any]:
-    """Whole numbers, seconds, and how many seconds each instance has."""
+    """Reports -> [integers, seconds, how many seconds each instance has]."""
     numbers = [(instance, *report.numbers) for instance, report in reports.items()]
     seconds = [value for report in reports.values() for value in (report.busy_s, *report.seconds)]
     sizes = [len(report.seconds) + 1 for report in reports.values()]
@@ -259,7 +262,7 @@ def _float_to_json(value: float) -> float | str:
 
 
 def _float_from_json(value: float | str) -> float:
-    """A time may be a whole number of microseconds that no float holds."""
+    """Keeps a finite value as it is: a time in microseconds may be an integer beyond any float."""
     return float(value) if isinstance(value, str) else value
 
 
@@ -277,7 +280,7 @@ def _is_array(kind: Any) -> bool:
 
 
 def _choices(kind: Any) -> list[type]:
-    """The members of a union, None left out."""
+    """The members of a union, without None."""
     return [member for member in get_args(kind) if member is not NoneType]
 
 
@@ -290,7 +293,7 @@ def _is_choice(kind: Any) -> bool:
 
 
 def _tag(kind: Any, converter: Converter) -> Any:
-    """The name of its class, then the value."""
+    """A hook that encodes a member of the union as the name of its class and its value."""
 
     def to_json(value: Any) -> Any:
         if value is None:
@@ -310,7 +313,7 @@ def _untag(kind: Any, converter: Converter) -> Any:
 
 
 def _is_named(kind: Any) -> bool:
-    """A named tuple; cattrs 26 does not resolve annotations that are strings."""
+    """Whether it is a named tuple; cattrs 26 does not resolve its annotations if they are text."""
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 

@@ -1,4 +1,4 @@
-"""The reports of tasks: numbers and names, never tuples."""
+"""The reports of tasks to the driver: numbers and names, never tuples."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile
 
-#: So many capped keys a task tells, and a batch.
+#: The most capped keys that a task reports, and that a batch records.
 MOST_CAPPED = 8
-#: Of a number in a report.
+#: Bytes of a number in a report.
 NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Routed tuples of one task for one side of one operator; a file, if the exchange has files.
+    """Routed tuples of one task for one side of one operator; a file, if the exchange uses files.
 
     Its record batches are sorted by instance; batch c holds instance i in the rows
-    bounds[c][i]:bounds[c][i + 1]. Under a shuffle these come with the tuples; a report has no name
-    of a file, and the bounds of tasks in place of those of instances.
+    bounds[c][i]:bounds[c][i + 1]. Under a shuffle, these bounds travel with the tuples. In a
+    report, such a block has no file name, and its bounds are by task, not by instance.
     """
 
     operator: int
@@ -52,19 +52,19 @@ class InputReport:
     unknown_change_rows: int = 0
     newest_time: int | None = None
     deliveries: int = 0
-    #: the file of late and NULL-key tuples; None: there are none, or the user does not keep them
+    #: the file of refused tuples; None: there are none, or the query has no side output
     refused: StoredFile | None = None
 
     def see_time(self, time_us: int) -> None:
-        """Take note of an event time."""
+        """Take note of an event time (us)."""
         self.newest_time = time_us if self.newest_time is None else max(self.newest_time, time_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Partition -> how many messages wait behind a batch.
+    """`behind`: partition -> how many messages wait after the end of a batch.
 
-    `idle_us`: after so long without any a partition does not hold event time up.
+    `idle_us`: after so long without messages, a partition does not hold event time up.
     """
 
     behind: dict[int, int]
@@ -79,28 +79,28 @@ class RouteReport:
     source_rows: int = 0
     inputs: list[InputReport] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    #: source number -> no earlier event time will follow from it (microseconds)
+    #: source number -> the event time (us) below which no tuple will follow from it
     progress: dict[int, float] = field(default_factory=dict)
     #: source number -> bytes of a tuple in the widest Arrow batch that Spark handed over
     widths: dict[int, float] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
-    #: the file of messages that have become no tuples; None: there are none, or nobody keeps them
+    #: the file of messages that are not tuples; None: there are none, or there is no side output
     refused: StoredFile | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    #: source number -> how far its partitions have come, of sources that have any
+    #: number of a source with partitions -> how far these have come
     newest: dict[int, Seen] = field(default_factory=dict)
-    #: source number -> what waits in its partitions, of sources that have any
+    #: number of a source with partitions -> what waits in these
     lags: dict[int, Lag] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class InstanceReport:
-    """One instance in one batch; pairs are (left, right). `backed`: what was stored as a backup.
+    """One instance in one batch; lists of two are [left, right]. `backed`: stored as a backup.
 
     `unbacked`: keys that have their home there and, since an instance was lost, no complete backup.
-    `probed`: tuples that have probed, once for each hash and layout version. `candidates`: pairs of
-    tuples, or in semi and anti joins tuples, that were looked at. `seconds`: of the measured part
-    of `busy_s` what each step has taken (`balancing.costs.STEPS`), and all else.
+    `probed`: tuples that have probed, once for each hash and layout version. `candidates`: pairs
+    compared; in semi and anti joins, tuples looked at. `seconds`: the measured part of `busy_s`, by
+    step (`balancing.costs.STEPS`), and then the rest.
     """
 
     received: list[int] = field(default_factory=lambda: [0, 0])
@@ -116,21 +116,21 @@ class InstanceReport:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All whole numbers, in the order of the fields; those of pairs left and right."""
+        """All integers, in the order of the fields; those of lists left, then right."""
         return (
             *(*self.received, *self.stored, *self.backed),
             *(self.probe_copies, self.unbacked, self.probed, self.candidates, self.results),
         )
 
 
-#: By instance; a task may have hundreds.
+#: Instance -> its report; a task may have hundreds.
 InstanceReports = dict[int, InstanceReport]
 
 
 class HotKey(NamedTuple):
     """A key that brought many tuples to a task: how many it stored, per side, and the key's value.
 
-    Copies count. `text`: None if values are not to be told, or if no tuple at hand has it.
+    Copies count. `text`: None if values are not shown, or if no tuple at hand has the key.
     """
 
     hash_: int
@@ -139,9 +139,9 @@ class HotKey(NamedTuple):
 
 
 class CappedKey(NamedTuple):
-    """A key with more pairs than it may make: how many were made, how many left out; its value.
+    """A key with more pairs than its cap: how many were made, how many left out; and its value.
 
-    `text`: None if values are not to be told.
+    `text`: None if values are not shown.
     """
 
     hash_: int
@@ -154,10 +154,10 @@ class CappedKey(NamedTuple):
 class OperatorReport:
     """One task of an operator: its work at each instance, and the files that it has written.
 
-    `changes`: per shelf the changes of its runs. `reads`: the run files that it has opened in an
-    object store; None: they lie in a folder. `executor`: where it ran, as Spark names it; None: all
-    executors are alike to it. `lost`: instances whose state could not be read, and why; if there
-    are any, the task has done nothing.
+    `changes`: per shelf, the changes of its runs. `reads`: the run files that it has opened in an
+    object store; None: they lie in a folder. `executor`: where it ran, as Spark names it; None: any
+    executor would do. `lost`: instance whose state could not be read -> why; if there are any, the
+    task has done nothing.
     """
 
     task: int
@@ -166,7 +166,7 @@ class OperatorReport:
     keys: list[KeyCounts] = field(default_factory=list)
     #: heaviest first
     hot: list[HotKey] = field(default_factory=list)
-    #: pairs that were left out, and of which keys most
+    #: pairs that were left out, and the keys that lost most
     capped_pairs: int = 0
     capped: list[CappedKey] = field(default_factory=list)
     result_files: list[StoredFile] = field(default_factory=list)
@@ -175,7 +175,7 @@ class OperatorReport:
     result_bytes: int = 0
     #: (seconds since the epoch, rows) for each batch of results that left the task
     left_at: list[tuple[float, int]] = field(default_factory=list)
-    #: teams of instances that were worked on one after another
+    #: how many teams of instances the task processed, one after another
     turns: int = 0
     next_input: InputReport | None = None
     next_block: Block | None = None
@@ -186,7 +186,7 @@ class OperatorReport:
 
     @property
     def count_bytes(self) -> int:
-        """Bytes of what planners get: the counts of keys, and what each instance stored."""
+        """Bytes of the numbers for planners: the counts of keys, and what each instance stored."""
         keys = sum(column.nbytes for counts in self.keys for column in counts)
         loads = sum(
             len(instance.stored) + len(instance.backed) for instance in self.instances.values()
@@ -195,7 +195,7 @@ class OperatorReport:
 
 
 class Work(NamedTuple):
-    """What instances did in a batch, all tasks together: per side (2, N), or (N,)."""
+    """The work of N instances in a batch, over all tasks: arrays (2, N) by side, or (N,)."""
 
     received: NDArray[np.int64]
     stored: NDArray[np.int64]
@@ -208,7 +208,7 @@ class Work(NamedTuple):
 
 
 def work_of(reports: Iterable[OperatorReport], instances: int) -> Work:
-    """The work of instances 0 to `instances` - 1; after a shrink higher ones only watch."""
+    """The work of instances 0 to `instances` - 1; after a shrink, higher instances only watch."""
     rows = [
         (number, *counts.numbers)
         for report in reports
@@ -223,7 +223,7 @@ def work_of(reports: Iterable[OperatorReport], instances: int) -> Work:
 
 
 def worst_capped(capped: Iterable[CappedKey]) -> list[CappedKey]:
-    """The keys of which most pairs are left out, each once, the worst first."""
+    """The keys that most pairs are left out of, each once, the worst first."""
     by_hash = dict[int, CappedKey]()
     for key in capped:
         total = by_hash.get(key.hash_, CappedKey(key.hash_, 0, 0, None))

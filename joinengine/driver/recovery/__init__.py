@@ -1,1 +1,1 @@
-"""What a query does when instances or executors have lost state: as asked, found out, made good."""
+"""What a query does when instances or executors have lost state."""

@@ -1,8 +1,8 @@
-"""The tasks of an operator, run again if instances are found to have lost their state.
+"""Runs the tasks of an operator, and runs them again if instances have lost their state.
 
-Spark's own retry would meet the same files. So a task reports what it cannot read, and the driver
-runs the operator's tasks again: on the state without it, where keys have copies, or on the same
-state, read again from the store.
+Spark's own retry would meet the same unreadable files. So a task reports which state it cannot
+read, and the driver runs the operator's tasks again: on the state without these instances, if their
+keys have copies, or on the same state, read again from the store.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from joinengine.wire.reports import OperatorReport
 from joinengine.world.world import World
 
 _log = logging.getLogger("joinengine")
-#: So many times an operator's tasks run on the state of a batch, if executors hold state alone.
+#: How often an operator's tasks run on the state of a batch, if only executors hold that state.
 _MOST_TRIES = 4
-#: With so many batches before it a batch is compared whose instances were lost.
+#: How many earlier batches a batch with lost instances is compared with.
 _USUAL_BATCHES = 10
 
 
 def store_of(checkpoint: Checkpoint, query: str, settings: Settings) -> Store | None:
-    """The store of the query whose id is `query`; None: it keeps none."""
+    """The store of the query whose id is `query`; None: the query keeps no store."""
     if not settings.keeps_store:
         return None
     where, copies = settings.store_location, checkpoint.store
-    if where is not None:  # queries may share it
+    if where is not None:  # several queries may share the place
         copies = checkpoint.world.storage(where, fsync=settings.fsync).at(query)
     return settings.trial.store(checkpoint, copies)
 
 
 class Attempts:
-    """Runs operators, and knows how much longer a batch took because of losses."""
+    """Runs operators, and measures how much longer a batch took because of losses."""
 
     def __init__(self, jobs: Jobs, world: World, settings: Settings, store: Store | None) -> None:
         self._settings = settings
@@ -55,11 +55,11 @@ class Attempts:
         self._world = world
         #: batches before which an executor was killed
         self._killed = set[int]()
-        #: when the running batch has found that instances are lost; None: it has not
+        #: when the running batch found lost instances; None: it has found none
         self._lost_at: float | None = None
         #: operator -> its layout, and whether each key has copies in two failure domains
         self._apart: dict[int, tuple[Layout, bool]] = {}
-        #: seconds that the last batches took from the begin of their joins to the commit
+        #: seconds that the last batches took from the start of their operators to the commit
         self._usual = deque[float](maxlen=_USUAL_BATCHES)
 
     def run(
@@ -70,7 +70,7 @@ class Attempts:
     ) -> tuple[Attempt, Sequence[OperatorTask], list[OperatorReport]]:
         """Run the tasks of an operator; the attempt that succeeded, its tasks, their reports.
 
-        `order`: the tasks of an attempt. Raises DamagedState if what is lost has no copy.
+        `order`: gives the tasks of an attempt. Raises DamagedState if lost state has no copy.
         """
         attempt = begin = self._after_deaths(operator, Attempt(state))
         tries = 1
@@ -89,7 +89,8 @@ class Attempts:
                     raise
                 if tries == _MOST_TRIES:
                     raise DamagedState(_gone_with_executors(operator, losses)) from error
-                # A task away from its executor's disk has not found its state; the next one may.
+                # A task that ran on another executor found no state there. The next try may run
+                # where the state is.
                 attempt, tries = begin, tries + 1
 
     def kill(self, batch: int) -> None:
@@ -101,7 +102,7 @@ class Attempts:
         _log.warning("joinengine: killed %s before batch %s", self._jobs.kill(), batch)
 
     def is_copied(self, operators: Sequence[Operator], states: Sequence[OperatorState]) -> bool:
-        """Whether all tuples of a batch are on two executors; `states`: after its tasks."""
+        """Whether each tuple of a batch is on two executors; `states`: after its tasks."""
         return all(map(self._is_spread, operators, states))
 
     def _is_spread(self, operator: Operator, state: OperatorState) -> bool:
@@ -115,10 +116,10 @@ class Attempts:
         return known[1] and self._jobs.is_apart(operator, layout.instances, domains)
 
     def _after_deaths(self, operator: Operator, attempt: Attempt) -> Attempt:
-        """The attempt once instances whose executors are gone go on at copies of their keys.
+        """The attempt in which copies replace the instances whose executors are gone.
 
-        Nothing is read for that. Where some keys have no copy, the state stays as it is: the store
-        may have all that the executors had.
+        Nothing is read for that. If some keys have no copy, the attempt stays as it is: the store
+        may have all the state of these executors.
         """
         state = attempt.state
         if self._settings.recovery is Recovery.STORE or not has_copies(operator, state):
@@ -136,10 +137,11 @@ class Attempts:
         return after
 
     def _recovered(self, operator: Operator, attempt: Attempt, lost: Mapping[int, str]) -> Attempt:
-        """The attempt after one whose tasks have found `lost`: instances, and why they are lost.
+        """The attempt that follows one whose tasks have lost state; `lost`: instance -> the reason.
 
-        Copies of keys come first, unless the query recovers from the store; if some keys have no
-        copy left, or the operator keeps none of all it holds, the store follows.
+        Copies of keys are tried first, unless the query recovers from the store. The store is tried
+        if some keys have no copy left, or if the operator does not copy all its state. Raises
+        DamagedState if there is no store, or if it has been tried or lacks files.
         """
         instead, state = "", attempt.state
         if self._settings.recovery is not Recovery.STORE and has_copies(operator, state):
@@ -167,10 +169,10 @@ class Attempts:
         return replace(attempt, fetched={**attempt.fetched, **fetched.rows})
 
     def recovery_s(self, seconds: Mapping[str, float]) -> float:
-        """Seconds from the first loss of a batch to now, its commit, less what batches take.
+        """Seconds from a batch's first loss to now, its commit, minus the usual time of a batch.
 
-        That is from the begin of their joins to their commit. 0 if nothing was lost. `seconds`: of
-        the batch, by step.
+        The usual time is the median of earlier batches from the start of their operators to their
+        commit. Returns 0 if nothing was lost. `seconds`: the time of the batch, by step.
         """
         taken = sum(seconds[step] for step in ("join_s", "plan_s", "commit_s"))
         if self._lost_at is None:
@@ -181,13 +183,13 @@ class Attempts:
 
 
 def _without(operator: Operator, attempt: Attempt, lost: Mapping[int, str]) -> Attempt:
-    """The attempt whose lost instances go on at copies of their keys; raises as `recovered`."""
+    """The attempt in which copies of keys replace lost instances; raises as `recovered`."""
     state = recovered(operator.index, attempt.state, lost)
     return replace(attempt, state=state, lost=tuple(sorted({*attempt.lost, *lost})))
 
 
 def _heirs(after: Attempt, lost: Iterable[int]) -> dict[int, str]:
-    """Where the keys of lost instances go on, in words."""
+    """Lost instance -> where its keys go on, in words."""
     standby = way_of(after.state.layouts) is Recovery.TASKB
     heirs = "its standby" if standby else "their backups"
     return dict.fromkeys(lost, f"its keys go on at {heirs}")
@@ -195,7 +197,7 @@ def _heirs(after: Attempt, lost: Iterable[int]) -> dict[int, str]:
 
 def _gone_with_executors(operator: Operator, lost: Mapping[int, str]) -> str:
     named = ", ".join(map(str, sorted(lost)))
-    why = lost[min(lost)].partition("; ")[0]  # without what to do about a file that is damaged
+    why = lost[min(lost)].partition("; ")[0]  # without the advice for a damaged file
     return (
         f"join {operator.index}: the state of instances {named} was on executors that are gone or "
         f"out of reach ({why}), and no executor has a copy of some of their keys; start the query "

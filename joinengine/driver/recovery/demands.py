@@ -1,4 +1,4 @@
-"""What a user asks of recovery: its way, and what a batch waits for."""
+"""Applies the options `recovery` and `durability` to the layouts of a query, and checks them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _HINT = "to read lost state again from a store, use recovery=store"
 
 
 def as_recovered(choice: LayoutChoice, recovery: Recovery, executors: int = 0) -> LayoutChoice:
-    """The layout with which a query recovers as it is asked to: under `taskb` one with standbys.
+    """The layout choice as the way of recovery needs it: under `taskb`, with standbys.
 
-    `executors`: on how many of them tasks have fixed places; then its copies are on several. Raises
-    InvalidRequest under `taskb` for a layout that has none.
+    `executors`: the number of executors on which tasks have fixed places, so that copies lie on
+    several of them; 0: tasks have no fixed places. Raises InvalidRequest under `taskb` for a layout
+    that cannot have standbys.
     """
     if recovery is Recovery.TASKB:
         if choice.copying is None:
@@ -40,12 +41,10 @@ def standing_by(
     settings: Settings,
     executors: int = 0,
 ) -> tuple[list[LayoutChoice], Settings]:
-    """The layouts of the operators, and the settings, as recovery and durability have them.
+    """The layout choices and the settings as recovery and durability need them.
 
-    `executors`: on how many of them tasks have fixed places.
-
-    Raises InvalidRequest as `as_recovered`, and for more instances than a layout can have with its
-    standbys.
+    `executors`: as in `as_recovered`. Raises InvalidRequest as `as_recovered` and
+    `check_durability`, and if a layout has too many instances together with its standbys.
     """
     settings = replace(settings, executors=executors)
     able = [as_recovered(choice, settings.recovery, executors) for choice in choices]
@@ -61,7 +60,7 @@ def standing_by(
 
 
 def wish_recovered(wish: Relayout, settings: Settings) -> Relayout:
-    """A wish as the recovery of the query has its layout; raises as `as_recovered`."""
+    """The wish with its layout as the way of recovery needs it; raises as `as_recovered`."""
     if wish.choice is None:
         return wish
     choice = as_recovered(wish.choice, settings.recovery, settings.executors)
@@ -69,7 +68,7 @@ def wish_recovered(wish: Relayout, settings: Settings) -> Relayout:
 
 
 def check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:
-    """Raise InvalidRequest if what an operator holds has no copies. There is no store."""
+    """Raise InvalidRequest if copies do not cover all state of an operator that has no store."""
     if not survives(operator):
         raise InvalidRequest(
             f"{what}: copies of keys protect inner joins only, because outer, semi and anti joins "
@@ -83,20 +82,20 @@ def check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:
 
 
 def survives(operator: Operator) -> bool:
-    """Whether all that instances of an operator hold has copies, under a layout that keeps some.
+    """Whether copies cover all state of an operator, provided that its layout keeps copies.
 
-    Watchers and aggregators keep none.
+    They do not cover the state of watchers and aggregators.
     """
     return operator.policy.copies and not operator.watched
 
 
 def has_copies(operator: Operator, state: OperatorState) -> bool:
-    """Whether all that instances of an operator hold has copies under its present layout."""
+    """Whether copies cover all state of an operator under its present layout."""
     return survives(operator) and state.layouts.newest.layout.copied is not None
 
 
 def domains_of(operator: Operator, state: OperatorState) -> int | None:
-    """How many failure domains instances have, if each has all its copies; None: it may not."""
+    """The number of failure domains of an operator; None: some copies are missing or never made."""
     chosen = state.layouts.newest
     if not has_copies(operator, state) or chosen.absent or state.layouts.older:
         return None
@@ -106,7 +105,10 @@ def domains_of(operator: Operator, state: OperatorState) -> int | None:
 def check_durability(
     operators: Sequence[Operator], choices: Sequence[LayoutChoice], settings: Settings
 ) -> None:
-    """Raise InvalidRequest if a query cannot be committed before its files are in the store."""
+    """Raise InvalidRequest if durability `replicas` does not fit the query.
+
+    Under `replicas`, a batch may be committed before its files are in the store.
+    """
     if settings.durability is Durability.BATCH:
         return
     if settings.recovery is Recovery.STORE:

@@ -1,15 +1,15 @@
-"""What a batch must wait for before it is committed, and from where a query can be restored.
+"""Decides which files a batch waits for before its commit, and which batch is restorable.
 
-Why: under durability "batch" a manifest names files that the store has, so the newest manifest is
-enough. Under "replicas" its files may be on the disks of executors alone, each tuple on two of
-them, and are uploaded behind; if the query ends, these disks are gone. So a batch is *restorable*
-once the store has all its files. The newest manifest names the batch that was so when it was
-committed, manifests and files from there on are kept, and a start computes the batches after it
-again (joinengine.driver.recovery.restoration).
+Why: under durability "batch", the store has all files that a manifest names, so the newest manifest
+is enough for a restart. Under "replicas", these files may be only on the disks of executors, each
+tuple on two of them, and are uploaded in the background. If the query ends, these disks are gone.
+So a batch is *restorable* once the store has all its files. Each manifest names the batch that was
+restorable at its commit. Manifests and files from that batch on are kept, and a start computes the
+later batches again (`joinengine.driver.recovery.restoration`).
 
-Law: there is always a restorable batch among the last LAG, or the query has just begun. What has no
-second copy on another executor is restorable when it is committed. State that moves is taken from
-the store.
+Law: there is always a restorable batch among the last LAG, or the query has just begun. A batch
+with tuples that have no second copy on another executor is restorable at its commit. Tasks take
+over moved state from the store.
 Cost: a listing of the run files every few batches.
 """
 
@@ -35,7 +35,7 @@ _PAUSE_S = 0.02
 
 
 class Uploaded:
-    """Knows which of the newest manifests are restorable."""
+    """Tracks uploads: knows the newest restorable manifest, and waits for files."""
 
     def __init__(self, checkpoint: Checkpoint, settings: Settings) -> None:
         self._checkpoint = checkpoint
@@ -69,7 +69,7 @@ class Uploaded:
         return after.batch
 
     def committed(self, manifest: Manifest) -> None:
-        """Take note of a manifest; look from time to time how far uploads have come."""
+        """Take note of a committed manifest, and sometimes list which files the store has."""
         if not self.is_behind:
             self._line = [manifest]
             return
@@ -78,7 +78,7 @@ class Uploaded:
             self._look()
 
     def share(self, last: Manifest) -> None:
-        """Wait until tasks can read what they are to take over from others, before a batch."""
+        """Before a batch: wait until tasks can read the state that they take over from others."""
         if self.is_behind and any(_is_taken(state.layouts.pending) for state in last.operators):
             self.wait_for(last)
 
@@ -124,7 +124,7 @@ class Uploaded:
 
 
 def _is_taken(pending: Move | Rehome | Refill | None) -> bool:
-    """Whether tasks take state over; where keys and their backups change roles, they do not."""
+    """Whether tasks take over state; they do not if homes and backups only change roles."""
     return bool(pending.moves.pulls) if isinstance(pending, Move) else pending is not None
 
 

@@ -1,7 +1,7 @@
-"""Instances that have lost their state, under a layout that keeps copies of keys.
+"""Replaces instances that have lost their state, under a layout that keeps copies of keys.
 
-The layout says where their keys go on (joinengine.layouts.copies); here is what becomes of the
-state of an operator, and of moves that were pending.
+The layout says where their keys go on (`joinengine.layouts.copies`). This module changes the state
+of the operator and its pending moves accordingly.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from joinengine.wire.reports import OperatorReport
 
 
 def losses_in(reports: Iterable[OperatorReport]) -> dict[int, str]:
-    """The instances whose state tasks could not read, and why."""
+    """Instance whose state a task could not read -> the reason, in words."""
     return {instance: why for report in reports for instance, why in report.lost.items()}
 
 
 def way_of(layouts: Layouts) -> Recovery:
-    """How instances go on whose keys have copies: by copies of keys, or of instances."""
+    """Which copies the layouts keep: of keys (REPLICAS), or of whole instances (TASKB)."""
     copying = layouts.newest.choice.copying
     return Recovery.TASKB if copying is not None and copying.standby else Recovery.REPLICAS
 
 
 def recovered(operator: int, state: OperatorState, lost: Mapping[int, str]) -> OperatorState:
-    """The state with which a batch is run again whose tasks could not read that of `lost`.
+    """The state without the instances `lost`, on which the tasks of a batch run again.
 
-    Raises DamagedState, naming the operator, if some of it has no copy.
+    Raises DamagedState, naming the operator, if some lost state has no copy.
     """
     runs = state.shelves.state
     gone = [run for run in runs.values() if run.instance in lost]
@@ -50,7 +50,7 @@ def recovered(operator: int, state: OperatorState, lost: Mapping[int, str]) -> O
 
 
 def _without(layouts: Layouts, lost: Mapping[int, str]) -> Layouts:
-    """The layouts once `lost` have no state; moves that are pending become a re-homing."""
+    """The layouts without the state of `lost`; pending moves become a re-homing."""
     newest, pending = layouts.newest, layouts.pending
     before = newest if pending is None or isinstance(pending, Refill) else pending.before
     after = _promoted(newest, lost)
@@ -67,7 +67,7 @@ def _without(layouts: Layouts, lost: Mapping[int, str]) -> Layouts:
 
 
 def _promoted(chosen: Chosen, lost: Mapping[int, str]) -> Chosen:
-    """The same once `lost` have no state; raises DamagedState if the layout keeps no copies."""
+    """A layout without the state of `lost`; raises DamagedState if it keeps no copies."""
     copied = chosen.layout.copied
     if copied is None:
         raise DamagedState(next(iter(lost.values())))

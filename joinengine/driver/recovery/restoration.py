@@ -1,14 +1,13 @@
-"""Restoring: the batches whose state the executors have taken with them are computed again.
+"""Restoring: computes the batches again whose state was lost with the executors.
 
-Spark only moves forward: what it has logged as done it does not bring again. So the driver itself
-computes these batches, from the newest restorable one on, before it goes on with the next. Where
-each ends in its sources, its clock, what was wished and the watermarks after it are in its
-manifest, so the same tuples are late, and the same results are made. They were delivered by the
-manifests' word, and are dropped.
+Spark only moves forward: it does not repeat micro-batches that it has logged as done. So, before
+the next batch, the driver itself computes the batches after the newest restorable one again. The
+manifest of each says where it ends in its sources, its clock, the wishes granted after it and its
+watermarks. So the same tuples are late, and the same results are made. These results were delivered
+after the commits, and are dropped.
 
-Law: the state is that which the newest manifest had named, in other files. Nothing is committed:
-the next batch commits the whole state, and if the driver is killed before, the next one restores
-again.
+Law: the state equals that of the newest manifest, in other files. Nothing is committed: the next
+batch commits the whole state. If the driver is killed before that, the next driver restores again.
 Source: ours; sources that can be read again take the place of a log of tuples.
 """
 
@@ -32,7 +31,7 @@ from joinengine.state.wished import Relayout
 
 
 class Line(NamedTuple):
-    """The newest restorable manifest, None: that before the first batch; and those after it."""
+    """The newest restorable manifest (None: the query begins anew), and the manifests after it."""
 
     restorable: Manifest | None
     lost: Sequence[Manifest]
@@ -40,7 +39,7 @@ class Line(NamedTuple):
 
 def line_to(checkpoint: Checkpoint, newest: Manifest) -> Line:
     """From where a checkpoint is restored. Raises DamagedState, naming a file, if it cannot be."""
-    if newest.restorable >= newest.batch:  # what is missing is damage, and its reader will tell
+    if newest.restorable >= newest.batch:  # a missing file is damage: its reader reports it
         return Line(newest, ())
     there, lost, manifest = set(checkpoint.runs.names()), list[Manifest](), newest
     while missing := files_of(manifest) - there:
@@ -65,7 +64,7 @@ def restored(
     start: tuple[Manifest, Counts],
     lost: Sequence[Manifest],
 ) -> tuple[Manifest, Counts]:
-    """The newest manifest with its state in files that are there, and its counts.
+    """The newest manifest with its state in new files, and its counts.
 
     `start`: the restorable manifest and its counts; `lost`: the manifests after it.
     """
@@ -82,14 +81,14 @@ def restored(
             checkpoint.runs.put(name, content)
         states = zip(draft.outcome.operators, known.operators, strict=True)
         operators = tuple(replace(state, clock=was.clock) for state, was in states)
-        serials = max(known.serials, draft.outcome.serials)  # there may be more tasks than then
+        serials = max(known.serials, draft.outcome.serials)  # now there may be more tasks
         last = replace(known, operators=operators, serials=serials, chain=None)
         counts = draft.counts
     return last, counts
 
 
 def _wishes(last: Manifest, known: Manifest) -> tuple[Relayout, ...]:
-    """The wish that was granted after a batch of an earlier version, if there was one."""
+    """The wish granted after a batch whose manifest, of an earlier version, does not note it."""
     for ours, theirs in zip(last.operators, known.operators, strict=True):
         was, wanted = ours.layouts.newest, theirs.layouts.newest
         if (was.choice, was.wanted) != (wanted.choice, wanted.wanted):

@@ -1,4 +1,4 @@
-"""A stage of an aggregation as an operator: what the driver asks of it."""
+"""A stage of an aggregation as an operator: its answers to the driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Aggregation(AggregateSpec, Operator):
     def policy(self) -> LayoutPolicy:
         """Only PARTIAL can change its layout, and a new layout moves no state.
 
-        The layout says which instance adds a tuple up; a partial result is valid at any instance.
+        The layout says which instance aggregates a tuple; a partial result is valid at any
+        instance.
         MERGE and TOP always route by the hash of the group.
         """
         return LayoutPolicy(changes=self.stage is Stage.PARTIAL, follows=False, grows=False)
@@ -53,16 +54,16 @@ class Aggregation(AggregateSpec, Operator):
             times=self.times(side),
             schema=self.carried_schema(side),
             stays_put=True,
-            # Later stages get the ends of windows, which may lie ahead of all tuples in them.
+            # The event times of later stages are ends of windows, which lie ahead of their tuples.
             ahead_us=self.window.ahead_us if self.stage is Stage.PARTIAL else None,
         )
 
     @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether partial results are to be passed on, or a window is over."""
+        """Whether PARTIAL must pass on partial results, or a window of a later stage is over."""
         runs = state.shelves.state
         if self.stage is Stage.PARTIAL:
-            # What is kept may be of a window that was over batches ago, or hold sessions up.
+            # Kept partial results may belong to a window that ended batches ago, or delay sessions.
             is_over = next_end(self, runs.values(), -math.inf) <= state.clock.watermark
             return bool(runs) and (quiet or is_over or isinstance(self.grouping.panes, Sessions))
         return next_end(self, runs.values(), state.clock.closed) <= state.clock.watermark
@@ -71,9 +72,10 @@ class Aggregation(AggregateSpec, Operator):
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
         """The limit of a stage; MERGE and TOP wait for all partial results of a window.
 
-        MERGE has the partial results of all tuples below the watermark of PARTIAL, but for those
-        that PARTIAL keeps, whose windows end later than others; a piece of a session may begin at
-        any time before. TOP has the results of the windows that were over in the batch before.
+        MERGE has the partial results of all tuples below the watermark of PARTIAL, except those
+        that PARTIAL still keeps: the first end of their windows bounds the limit. A kept piece of a
+        session may begin at any time, so then there is no limit. TOP has the results of the windows
+        that were over in the previous batch.
         """
         (source,) = self.inputs
         if self.stage is Stage.PARTIAL:
@@ -95,7 +97,7 @@ class Aggregation(AggregateSpec, Operator):
             return []
         ended = state.clock.watermark == math.inf
         passes_on = not blocks or (order.batch + 1) % self.merge_every == 0 or ended
-        # Partial results stay at the instance that made them, even if it is none any more.
+        # Partial results stay at the instance that made them, even after a shrink has removed it.
         runs = state.shelves.state.values()
         most = max([state.layouts.router.instances, *(run.instance + 1 for run in runs)])
         return order.tasks(most, facts={CLOSED: state.clock.closed, PASSES_ON: passes_on})

@@ -1,4 +1,4 @@
-"""What one stage of an aggregation is, with all names resolved."""
+"""The facts of one stage of an aggregation, for its tasks and its driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, Input
 from joinengine.operators.timing import left_out_text
 
-#: What aggregates are called.
+#: The nouns for aggregates in texts.
 _NOUNS = {
     AggregateFunction.COUNT: "counts",
     AggregateFunction.SUM: "sums",
@@ -32,9 +32,9 @@ _NOUNS = {
 class AggregateSpec:
     """One stage of an aggregation, with all names resolved.
 
-    `schemas`: the schema of the input. `output_schema`: the columns of what the stage passes on.
-    `merge_every`: partial results are passed on every so many batches. `finish`: what becomes of
-    the results.
+    `schemas`: the schema of the input. `output_schema`: the columns that the stage passes on.
+    `merge_every`: partial results are passed on every so many batches. `finish`: the steps before
+    results leave; None: none.
     """
 
     index: int
@@ -56,7 +56,7 @@ class AggregateSpec:
 
     @property
     def is_sketched(self) -> bool:
-        """Whether partial results are sketches, which all meet at one aggregator."""
+        """Whether partial results are sketches, which meet at one aggregator."""
         return self.grouping.top is not None and self.grouping.top.error is not None
 
     @property
@@ -74,7 +74,7 @@ class AggregateSpec:
         return self.grouping.groups if self.stage.is_first else self.grouping.places
 
     def times(self, side: Side) -> tuple[str, ...]:
-        """The event time of tuples; partial results have none that could be late."""
+        """The event-time columns; empty for partial results, which cannot be late."""
         return self.window.times[0] if self.stage.is_first else ()
 
     def carried_schema(self, side: Side) -> pa.Schema:
@@ -95,7 +95,7 @@ class AggregateSpec:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """What the account of a stage says of groups, windows, aggregates and the stage."""
+        """The part of the account about groups, windows, aggregates and the stage."""
         grouping = self.grouping
         return {
             "on": f"{', '.join(grouping.groups) or 'nothing'} in {grouping.panes}",
@@ -107,7 +107,7 @@ class AggregateSpec:
         }
 
     def _in_words(self) -> str:
-        """What is computed, by which groups, in which windows; for people."""
+        """The aggregates, groups and windows, in words."""
         panes, groups = self.grouping.panes, ", ".join(self.grouping.groups)
         nouns = dict.fromkeys(_NOUNS[aggregate.function] for aggregate in self.grouping.shown)
         stretches = str(panes)

@@ -1,19 +1,19 @@
 """The aggregation task: one stage of a windowed aggregate at a set of instances, in one batch.
 
-PARTIAL adds up the tuples that arrived, per group and pane, and passes partial results on, at once
-or every so many batches. MERGE keeps partial results, sorted by pane, until a window is over; then
-it adds up the panes of the window. Pieces of sessions wait until none of their session may follow:
-those that end by the watermark are put together, with all edges that are known, and are a result,
-or one piece that ends later. TOP keeps the greatest groups of each aggregator and, when a
-window is over, takes the greatest of all.
+PARTIAL aggregates the tuples that arrived, per group and pane, and passes partial results on, at
+once or every so many batches. MERGE keeps partial results, sorted by pane, until a window is over;
+then it merges the panes of the window. Pieces of a session wait until no more of it may follow:
+pieces that end by the watermark are joined with all known neighbours, and become a result, or one
+piece that ends later. TOP keeps the greatest groups of each aggregator and, when a window is over,
+takes the greatest of all.
 
 Law: a window's results leave once, in the first batch whose watermark has passed its end. By then
-every tuple of the window has been passed on, since the watermark of a stage waits for the stage
-before (joinengine.operators.aggregation.aggregate_operator). Any instance may add any tuple up, so
-a change of the layout moves no state.
-Cost: per tuple one hash aggregation; per partial result one sort and one more aggregation for each
-window that holds it. Under sessions the pieces of an instance are read in each batch in which any
-ends.
+every tuple of the window has been passed on, since the watermark of a stage waits for the previous
+stage (`joinengine.operators.aggregation.aggregate_operator`). Any instance may aggregate any tuple,
+so a change of the layout moves no state.
+Cost: per tuple one hash aggregation; per partial result one sort, and one more aggregation for each
+window that holds it. Under sessions, an instance reads all its pieces in each batch in which any
+piece ends.
 """
 
 from __future__ import annotations
@@ -91,20 +91,20 @@ class PartsShelf(Shelf):
 
     @override
     def schema(self, side: Side) -> pa.Schema:
-        """The columns of partial results; at TOP those of results."""
+        """The columns of partial results; at TOP, those of results."""
         if self.spec.stage is Stage.PARTIAL:
             return self.spec.output_schema
         return self.spec.schemas[0]
 
     @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """(n,) the pane of each partial result; at TOP the end of its window."""
+        """(n,) the pane of each partial result; at TOP, the end of its window."""
         name = WINDOW_END if self.spec.stage is Stage.TOP else PANE
         return fixed_width(columns.column(name), np.dtype(np.int64))
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) for ever: partial results that no window needs are excluded from their runs."""
+        """(n,) the greatest time: partial results do not expire, but are excluded once spent."""
         return np.full(len(times), np.iinfo(np.int64).max)
 
 
@@ -136,7 +136,7 @@ class _Worker:
                 self._keeper.merge(spine)
 
     def _added(self, instance: int, arrived: Sequence[Tuples]) -> list[pa.Table]:
-        """The partial results of the tuples that arrived; counts their keys too."""
+        """The partial results of the tuples that arrived. Also counts their keys."""
         spec, added = self._spec, list[pa.Table]()
         schema = partial_schema(spec.grouping, spec.schemas[0])
         times = spec.window.times[0]
@@ -150,7 +150,7 @@ class _Worker:
             order = sort_order(words)
             words = words[order]
             texts = texts_at(spec.keying, order, words, arrived)
-            # A partial result is valid at any instance, so no key has state that could move.
+            # Partial results are valid at any instance, so no key has state that moves.
             self._desk.count_keys(instance, [words], [[]], texts)
         return added
 
@@ -182,7 +182,7 @@ class _Worker:
             self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
 
     def _close_windows(self, windows: Panes, spine: Sequence[OpenRun]) -> list[OpenRun]:
-        """Show the windows that are over; the runs without the panes that no later window holds."""
+        """Emit the results of ended windows; the runs, without panes that no later window needs."""
         spec, grouping = self._spec, self._spec.grouping
         watermark, closed = self._task.header.watermark, self._task.facts[CLOSED]
         panes = [self._shelf.times(Side.LEFT, run.columns)[run.live_rows()] for run in spine]
@@ -199,7 +199,7 @@ class _Worker:
         return self._without(spine, windows.spent(watermark))
 
     def _close_sessions(self, instance: int, spine: Sequence[OpenRun]) -> list[OpenRun]:
-        """Show the sessions that are over; the pieces of the others."""
+        """Emit the results of ended sessions; the runs of the pieces that are left."""
         until = Sessions.ended_by(self._task.header.watermark)
         if not any(run.run.min_time is not None and run.run.min_time <= until for run in spine):
             return list(spine)
@@ -217,13 +217,13 @@ class _Worker:
         return [run for run in (self._less(run, spent) for run in spine) if run.run.live]
 
     def _less(self, run: OpenRun, spent: int) -> OpenRun:
-        """A run without the panes whose words are below `spent`."""
+        """A run without the words below `spent`."""
         if not spent or int(run.words[0]) >= spent:
             return run
         return self._keeper.cut(run, [(0, spent)], self._first_pane)
 
     def _first_pane(self, run: OpenRun) -> int:
-        """The first of the live panes; a run is sorted by them."""
+        """The first live pane of a run; runs are sorted by pane."""
         return int(self._shelf.times(Side.LEFT, run.columns)[run.live_rows()[0]])
 
     def _emit(self, table: pa.Table) -> None:
@@ -232,7 +232,7 @@ class _Worker:
 
 
 def _live(run: OpenRun) -> pa.RecordBatch:
-    """The live rows, without a copy if they are side by side."""
+    """The live rows of a run, without a copy if they are adjacent."""
     rows = run.live_rows()
     if rows[-1] - rows[0] == len(rows) - 1:
         return run.columns.slice(int(rows[0]), len(rows))
@@ -240,16 +240,16 @@ def _live(run: OpenRun) -> pa.RecordBatch:
 
 
 def _between(run: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
-    """The live rows with panes in [lower, upper]."""
+    """The live rows of a run with panes in [lower, upper]."""
     bounds = in_order(np.array([lower, upper + 1]))
     rows = rows_between(run.words, bounds[:1], bounds[1:], run.gone)
     return run.columns.take(pa.array(rows))
 
 
 def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
-    """The end of the next window after `closed` that may hold any partial result; inf: none.
+    """The end of the next window after `closed` that may hold a partial result; inf: none.
 
-    Only the range of panes of a run is known, so the window may turn out to hold none.
+    Only the range of panes of a run is known, so the window may turn out to be empty.
     """
     panes, ends = PartsShelf(spec).panes, [math.inf]
     if closed == math.inf:
@@ -258,7 +258,7 @@ def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
         assert run.min_time is not None
         assert run.max_time is not None
         if isinstance(panes, Sessions):
-            ends.append(run.min_time + 1)  # a tuple at its end would go on with a session
+            ends.append(run.min_time + 1)  # a tuple at the end would still extend the session
             continue
         if panes.given:
             after = run.min_time if run.min_time > closed else run.max_time

@@ -25,7 +25,7 @@ from joinengine.operators.timing import Flow
 class Running(AggregateSpec, InTimeOrder, Operator):
     """Aggregates over the last tuples of a group, at each of its tuples; see AggregateSpec.
 
-    The state follows the layout at once: all tuples of a group are at one instance.
+    The state moves with the layout at once, because all tuples of a group must be at one instance.
     """
 
     @property

@@ -1,8 +1,8 @@
-"""The task of a running aggregate: at each due tuple, it adds up the last tuples of the group.
+"""The task of a running aggregate: at each due tuple, it aggregates the last tuples of the group.
 
-Law: every tuple is due once, and makes one result, over the same tuples as in one process
-(joinengine.operators.recent). Tuples of one time are ordered by the columns that aggregates use;
-tuples that agree in these, too, are alike.
+Law: every tuple is due once, and makes one result, over the same tuples as in a single process
+(`joinengine.operators.recent`). Tuples of equal time are ordered by the columns that aggregates
+use; for tuples that also agree in these, the order makes no difference.
 Cost: one window aggregation, by DuckDB, over the due tuples and the tuples kept for them.
 """
 

@@ -1,7 +1,7 @@
-"""The as-of join as an operator: what the driver asks of it.
+"""The as-of join as an operator: its answers to the driver.
 
-Law: right tuples leave once no left tuple can be nearest to them. What is settled in a batch are
-left tuples that its watermark has passed, so state leaves by the watermark of the batch before.
+Law: a right tuple leaves once it can be nearest to no left tuple. A batch settles left tuples that
+its watermark has passed, so right tuples leave by the watermark of the previous batch.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class AsOfJoin(AsOfSpec, Operator):
     @property
     @override
     def lags(self) -> bool:
-        """Left tuples are settled in the batch after the one that has moved the watermark."""
+        """True if left tuples wait: they are settled a batch after the watermark passes them."""
         return self.waits
 
     @property
     @override
     def window(self) -> AsOf | None:
-        """The times of both sides; None: left tuples do not wait, and none is late."""
+        """The times of both sides; None: left tuples do not wait, and no tuple is late."""
         return self.condition if self.waits else None
 
     @override
@@ -62,7 +62,7 @@ class AsOfJoin(AsOfSpec, Operator):
 
     @override
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """The state without right runs that are too far from all left tuples to come or waiting."""
+        """The state without right runs that are too far from all waiting and later left tuples."""
         if not self.waits:
             return state, 0
         passed, shelf = state.clock.closed, AsOfShelf(self)
@@ -84,7 +84,7 @@ class AsOfJoin(AsOfSpec, Operator):
 
     @override
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """If left tuples do not wait, the results keep their event time."""
+        """The left side, if its tuples do not wait: then results keep their event time."""
         if self.waits:
             return None
         named = {column.name: column.column for column in self.output if column.side is Side.LEFT}
@@ -92,7 +92,7 @@ class AsOfJoin(AsOfSpec, Operator):
 
     @override
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
-        """The tasks of a batch; none unless tuples arrive, state moves, or some can be settled."""
+        """The tasks of a batch; none unless tuples arrive, state moves, or left tuples are due."""
         state = order.state
         due = self.is_due(state, order.batch, quiet=True)
         if not (order.brings or due or state.layouts.pending is not None):
@@ -116,7 +116,7 @@ class AsOfJoin(AsOfSpec, Operator):
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
-        """The condition, the layout, per side when a tuple leaves, and which are late."""
+        """The condition, the layout, when tuples leave (per side), and which tuples are late."""
         names = [
             name if only is None else f"{name}, where {only.text}"
             for name, only in zip(inputs, self.filters, strict=True)

@@ -1,4 +1,4 @@
-"""What one as-of join is, with all names resolved, and the columns of its state."""
+"""The facts of one as-of join, for its tasks and its driver, and the columns of its state."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class AsOfSpec:
     """One as-of join, with all names resolved.
 
     `how` is INNER or LEFT. `table`: RIGHT if that side is a table, which is read whole before the
-    first batch. `deleted`: a predicate over right tuples that are as good as none, if they are the
-    nearest. `until_us`: the time of right tuples that must have come before any left one is read.
-    `finish`: what becomes of the results; None: nothing.
-    The others are as in `JoinSpec`.
+    first batch. `deleted`: a predicate over right tuples; if the nearest fulfils it, the left tuple
+    has no partner. `until_us`: the event time that the right side must reach before any left tuple
+    is read. `finish`: the steps before results leave; None: none. Other fields: as in `JoinSpec`.
     """
 
     index: int
@@ -53,17 +52,17 @@ class AsOfSpec:
 
     @property
     def waits(self) -> bool:
-        """Whether left tuples wait until their nearest is known; else they pass by, as they come.
+        """Whether left tuples wait until their nearest is known; otherwise they are not stored.
 
-        They do not wait for a table, nor where the newest tuple that is there is meant.
+        They do not wait if the right side is a table, or if the latest right tuple is wanted.
         """
         return self.table is None and not self.condition.is_latest
 
     def order(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """(n,) what right tuples are ordered by, and where left ones stand among them.
+        """(n,) the values by which right tuples are ordered, and left ones placed among them.
 
-        Instants in microseconds, dates in days, or whole numbers. If no column orders them, all
-        right tuples come before each left one.
+        Instants in microseconds, dates in days, or integers. If no column orders them, all right
+        tuples precede each left one.
         """
         names = self.condition.times[side]
         if not names:
@@ -92,7 +91,7 @@ class AsOfSpec:
 
     @cached_property
     def carried(self) -> tuple[pa.Schema, pa.Schema]:
-        """Per side the columns with which a tuple travels and waits; of right ones also numbers."""
+        """Per side, the columns with which a tuple travels and is stored; right: and its number."""
         left, right = (self._needed(side) for side in PAIR)
         number = pa.field(name_beside(self.schemas[Side.RIGHT].names, ID), pa.uint64())
         return pa.schema(left), pa.schema([*right, number])
@@ -110,7 +109,7 @@ class AsOfSpec:
         return output_schema(self.schemas, self.output, None)
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the left time among output `columns` may lag; None: no bound, or not there."""
+        """How far the left time in output `columns` may lag (us); None: no bound, or not there."""
         times = self.condition.times[Side.LEFT]
         shown = {c.name for c in self.output if c.side is Side.LEFT and c.column in times}
         return self.condition.reach_us if shown & {*columns} else None
@@ -118,7 +117,7 @@ class AsOfSpec:
 
 @dataclass(frozen=True, slots=True)
 class AsOfShelf(Shelf):
-    """Left tuples that wait until their nearest is known, and right ones that may be nearest."""
+    """Left tuples that wait until their nearest is known, and right tuples that may be nearest."""
 
     spec: AsOfSpec
 
@@ -130,7 +129,7 @@ class AsOfShelf(Shelf):
     @property
     @override
     def span_us(self) -> int | None:
-        """How long a right tuple may be the nearest."""
+        """How long a right tuple may be the nearest (us); None: no bound."""
         return self.spec.condition.tolerance_us
 
     @override
@@ -144,7 +143,10 @@ class AsOfShelf(Shelf):
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) left tuples leave by themselves; right ones once they are too far from all."""
+        """(n,) the last time at which a right tuple may be nearest; the greatest for left tuples.
+
+        Left tuples do not expire: they leave when they are settled.
+        """
         on = self.spec.condition
         if side is Side.LEFT:
             return np.full(len(times), INT_MAX)
@@ -152,7 +154,7 @@ class AsOfShelf(Shelf):
             return times
         if on.tolerance_us is None:
             return np.full(len(times), INT_MAX)
-        # A left tuple below the watermark may still wait for one that comes after it.
+        # A left tuple below the watermark may still wait for a later right tuple.
         waits = 2 if on.direction is Direction.NEAREST else 1
         return plus_held(times, min(waits * on.tolerance_us, INT_MAX))[0]
 
@@ -160,11 +162,12 @@ class AsOfShelf(Shelf):
     def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
     ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
-        """Without right tuples below the watermark that are not the newest of these of their key.
+        """Drops right tuples that are outdone: a newer one of their key is below the watermark.
 
-        All left tuples below the watermark have been settled, or have no right tuple between them
-        and the watermark, so an older one is nearest to none. (Unless one of the same time is none:
-        then the limit is the oldest left tuple that may still wait.) Of the latest, all but one.
+        Left tuples below the watermark are settled, or no right tuple lies between them and the
+        watermark. So an outdone tuple is nearest to none of them. If a right tuple of the same time
+        does not count, the limit is the oldest left tuple that may still wait, not the watermark.
+        If the latest right tuple is wanted, only one of each key stays.
         """
         on = self.spec.condition
         if side is Side.LEFT or self.spec.table is not None:
@@ -186,7 +189,7 @@ class AsOfShelf(Shelf):
         ends = np.append(np.flatnonzero(heads)[1:], len(old)) - 1
         newest = old[np.repeat(ends, np.diff(np.append(np.flatnonzero(heads), len(old))))]
         outdone = np.flatnonzero(old != newest)
-        for name in self.spec.keys(side):  # others may share the hash
+        for name in self.spec.keys(side):  # unequal keys may share the hash
             column = page.columns.column(name)
             outdone = outdone[equal_at(column, old[outdone], column, newest[outdone])]
         kept = np.ones(len(times), bool)

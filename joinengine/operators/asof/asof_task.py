@@ -1,18 +1,19 @@
-"""The as-of task: what happens to a set of instances in one batch.
+"""The as-of task: the work of one batch at a set of instances.
 
-Why: whether a right tuple is the nearest to a left one is known once no nearer one can come. So
-left tuples wait where they are stored, and are *settled* when the watermark has passed them far
-enough; each then meets all right tuples of its key that may be nearest, since a layout divides left
-tuples alone and copies right ones to each of their homes.
+Why: the nearest right tuple is known only once no nearer one can come. So left tuples wait where
+they are stored, and are *settled* when the watermark has passed them far enough. All right tuples
+of the key that may be nearest are at the same instance, since a layout divides only left tuples,
+and copies right tuples to each of their homes.
 
-An instance works in this order: left tuples of earlier batches that can be settled are; the tuples
-of the batch are stored. If the right side is a table, it is stored first, and left tuples are
-settled as they arrive; if the latest right tuple is meant, they are settled first.
+An instance settles left tuples of earlier batches, where it can, and stores the tuples of the
+batch. If the right side is a table, the instance stores the table first, and settles left tuples as
+they arrive. If the latest right tuple is wanted, it settles left tuples as they arrive, with the
+right tuples of earlier batches.
 
 Law: each left tuple is settled once, at its home. Right tuples of a batch are at or above its
-watermark, so they are nearest to no tuple that is settled in it.
-Cost: per left tuple that is settled one sort, together with the right tuples of its key; what waits
-on is written again.
+watermark, so they are nearest to no left tuple that the batch settles.
+Cost: per settled left tuple one sort, together with the right tuples of its key; tuples that keep
+waiting are written again if their run has tuples below the watermark.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from joinengine.predicates.theta import passes
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
 
-#: Left tuples that are settled together.
+#: The most left tuples that are settled at once.
 SETTLED = 1 << 17
 
 Bools = NDArray[np.bool_]
@@ -63,13 +64,13 @@ def join_as_of(spec: AsOfSpec, task: OperatorTask, desk: Desk) -> None:
 
 
 class _Waiting(NamedTuple):
-    """Left tuples in the order of their words."""
+    """Tuples of one side, in the order of their words."""
 
     words: Words
     columns: pa.RecordBatch
 
     def take(self, rows: Ints) -> _Waiting:
-        """Some of them."""
+        """The tuples at `rows`."""
         return _Waiting(self.words[rows], self.columns.take(pa.array(rows)))
 
 
@@ -79,7 +80,7 @@ class _Worker:
         self._desk = desk
         self._watermark = task.header.watermark
         self._shelf = AsOfShelf(spec)
-        #: left tuples, and results, are held in pieces of so many bytes
+        #: left tuples and results are held in pieces of at most so many bytes
         self._most_bytes = max(task.memory_bytes // 8, 1)
         self._piece_bytes = max(task.memory_bytes // PIECE_PART, 1)
         self._readers = [desk.reader(blocks) for blocks in task.blocks]
@@ -89,7 +90,7 @@ class _Worker:
         self._done = list[Done]()
 
     def work(self, instance: int) -> None:
-        """The batch at one instance."""
+        """Do the work of the batch at one instance."""
         desk, self._done = self._desk, []
         with desk.at(instance) as report:
             with desk.timed("open"):
@@ -119,7 +120,10 @@ class _Worker:
     def _arrived(
         self, instance: int, side: Side, report: InstanceReport
     ) -> Iterator[tuple[_Waiting, bool]]:
-        """The tuples that came to one side, in pieces; left ones that match nothing are shown."""
+        """The tuples that arrived at one side, in pieces; the flag says whether one is the last.
+
+        Left tuples that match nothing are emitted instead, in a left join.
+        """
         pieces = self._desk.pieces(self._readers[side], instance, self._piece_bytes)
         for (words, _, columns), last in pieces:
             report.received[side] += len(words)
@@ -137,7 +141,7 @@ class _Worker:
     def _stored(
         self, instance: int, side: Side, tuples: _Waiting, *, own_file: bool = False
     ) -> OpenRun:
-        """The run of what is to be kept."""
+        """Store tuples; the run that holds them."""
         with self._desk.timed("store"):
             return self._keeper.seal(
                 instance, side, tuples.words, tuples.columns, own_file=own_file
@@ -146,7 +150,7 @@ class _Worker:
     def _settle_waiting(
         self, instance: int, lefts: list[OpenRun], rights: list[OpenRun], report: InstanceReport
     ) -> list[OpenRun]:
-        """Settle what can be; the left runs with what waits on."""
+        """Settle the waiting left tuples that can be; the runs of those that keep waiting."""
         kept, waiting, size = list[OpenRun](), list[_Waiting](), 0
         for run in lefts:
             if run.run.min_time is not None and run.run.min_time >= self._watermark:
@@ -175,9 +179,9 @@ class _Worker:
         report: InstanceReport,
         rows: Ints | None = None,
     ) -> Ints:
-        """Settle left tuples, not too many at a time; the rows of those that wait on.
+        """Settle left tuples, a bounded number at a time; the rows of those that keep waiting.
 
-        `rows`: of these alone; None: of all.
+        `rows`: the tuples to settle; None: all.
         """
         rows = np.arange(len(tuples.words)) if rows is None else rows
         waiting = [np.empty(0, np.int64)]
@@ -187,7 +191,7 @@ class _Worker:
         return np.concatenate(waiting)
 
     def _portions(self, columns: pa.RecordBatch, rows: Ints) -> Iterator[Ints]:
-        """Rows that are held together."""
+        """Cuts `rows` into portions that fit into memory."""
         for start in range(0, len(rows), SETTLED):
             some = rows[start : start + SETTLED]
             widths = [widths_at(column, some) for column in columns.columns]
@@ -195,7 +199,7 @@ class _Worker:
                 yield some[part]
 
     def _settle(self, tuples: _Waiting, rights: Sequence[OpenRun], report: InstanceReport) -> Bools:
-        """Show left tuples with their nearest; (n,) which of them are settled."""
+        """Emit the results of left tuples that can be settled; (n,) which these are."""
         spec, needles = self._spec, group_keys(tuples.words)
         with self._desk.timed("probe"):
             met = Rights.of(spec, needles, rights)
@@ -221,7 +225,7 @@ class _Worker:
         return settled
 
     def _show_all(self, tuples: _Waiting, met: Rights, chosen: Ints, settled: Bools) -> None:
-        """Show settled left tuples with the right ones chosen for them, in chunks that fit."""
+        """Emit settled left tuples with the right tuples chosen for them, in chunks that fit."""
         rows = np.flatnonzero(settled if self._spec.how is JoinType.LEFT else chosen != NONE)
         if not len(rows):
             return
@@ -235,10 +239,10 @@ class _Worker:
             self._show(tuples.columns.take(pa.array(some)), right)
 
     def _nearest(self, left: Moments, right: Rights) -> tuple[Ints, Words]:
-        """(n,) the nearest right tuple of each left one, or NONE, and how far it is away.
+        """(n,) the nearest right tuple of each left one, or NONE, and (n,) its distance.
 
-        How far: in microseconds, or in the unit of what orders them if these are no instants;
-        ENDLESS if there is none, or only one beyond the tolerance.
+        The distance is in microseconds, or in the unit of the ordering column if that holds no
+        instants; ENDLESS if there is no right tuple within the tolerance.
         """
         on, nearest = self._spec.condition, list[tuple[Ints, Words]]()
         if on.direction is not Direction.FORWARD:
@@ -259,9 +263,9 @@ class _Worker:
     def _verify(
         self, tuples: _Waiting, left: Moments, met: Rights, chosen: Ints, apart: Words
     ) -> None:
-        """Check the chosen right tuples by value.
+        """Check the keys of the chosen right tuples by value, and correct `chosen` and `apart`.
 
-        If the nearest by hash has another key, those of the same key alone are looked at.
+        If the nearest by hash has another key, the nearest among those of the same key is taken.
         """
         matched = np.flatnonzero(chosen != NONE)
         names = self._spec.keys(Side.RIGHT)
@@ -276,14 +280,14 @@ class _Worker:
             chosen[row], apart[row] = (NONE if at == NONE else same_hash[at]), distance
 
     def _same(self, left: pa.RecordBatch, rows: Ints, right: pa.RecordBatch) -> Bools:
-        """(n,) whether the keys of left `rows` and of (n,) right ones are equal."""
+        """(n,) whether the keys of (n,) left `rows` equal those of (n,) right tuples."""
         same, others = np.ones(len(rows), bool), np.arange(len(rows))
         for left_name, right_name in zip(*self._spec.keying.keys, strict=True):
             same &= equal_at(left.column(left_name), rows, right.column(right_name), others)
         return same
 
     def _is_settled(self, times: Ints, apart: Words) -> Bools:
-        """(n,) whether no nearer right tuple can come for left tuples of these times."""
+        """(n,) whether no right tuple nearer than `apart` can come for left tuples of `times`."""
         if not self._spec.waits or self._watermark == math.inf:
             return np.ones(len(times), bool)
         reach = self._spec.condition.reach_us
@@ -292,7 +296,7 @@ class _Worker:
         return np.asarray(waits < passed)
 
     def _show(self, left: pa.RecordBatch, right: pa.RecordBatch | None) -> None:
-        """Results: left tuples beside right ones; None: with none."""
+        """Emit left tuples beside right ones; None: beside NULL."""
         spec, columns = self._spec, list[pa.Array]()
         for shown, column in zip(spec.output_schema, spec.output, strict=True):
             if column.side is Side.LEFT:
@@ -305,7 +309,10 @@ class _Worker:
 
 
 def _apart(rows: Ints, left: Ints, right: Ints, *, later: bool) -> Words:
-    """(n,) how far left tuples are from right ones, which they come `later` than; NONE: ENDLESS."""
+    """(n,) distances of left tuples from the right ones at `rows`; ENDLESS for NONE.
+
+    `later`: left tuples are later than right ones; otherwise earlier.
+    """
     gaps = np.full(len(rows), ENDLESS)
     matched = np.flatnonzero(rows != NONE)
     ends = right[rows[matched]], left[matched]
@@ -314,7 +321,7 @@ def _apart(rows: Ints, left: Ints, right: Ints, *, later: bool) -> Words:
 
 
 def _sorted(parts: Sequence[_Waiting]) -> _Waiting:
-    """Left tuples in the order of their words."""
+    """All tuples of the parts, in the order of their words."""
     words = np.concatenate([part.words for part in parts])
     order = sort_order(words)
     columns = pa.concat_batches([part.columns for part in parts]).take(pa.array(order))

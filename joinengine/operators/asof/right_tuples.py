@@ -1,7 +1,7 @@
 """The right tuples of an as-of join that may be nearest to some left ones.
 
-Why: of all that share a key few are nearest. So their times alone are gathered, and columns of
-those that were chosen.
+Why: of all right tuples that share a key, few are nearest. So only their times are gathered, and
+then the columns of the chosen ones.
 
 Cost: per key one search in each run; per right tuple some 50 bytes.
 """
@@ -24,9 +24,9 @@ from joinengine.state.run import OpenRun
 
 
 class Rights(NamedTuple):
-    """(n,) right tuples: row `rows[i]` of run `run_numbers[i]`, and what orders them.
+    """n right tuples: row `rows[i]` of run `run_numbers[i]`, with the values that order them.
 
-    `schema`: their columns; the last is their number.
+    `schema`: their columns; the last is their number. `of_needle` (n,): the needle of each.
     """
 
     schema: pa.Schema
@@ -39,7 +39,7 @@ class Rights(NamedTuple):
 
     @classmethod
     def of(cls, spec: AsOfSpec, needles: Needles, runs: Sequence[OpenRun]) -> Rights:
-        """Those of some keys, in all runs."""
+        """The right tuples that all runs have for the needles."""
         schema, none = spec.carried[Side.RIGHT], np.empty(0, np.int64)
         parts = [(none, none, none, none, none.astype(np.uint64))]
         for number, run in enumerate(runs):
@@ -59,7 +59,7 @@ class Rights(NamedTuple):
         return cls(schema, runs, run_numbers, rows, moments, numbers, of_needle)
 
     def only(self, some: Ints) -> Rights:
-        """Some of them."""
+        """The tuples at the places `some`."""
         return self._replace(
             run_numbers=self.run_numbers[some],
             rows=self.rows[some],
@@ -69,7 +69,7 @@ class Rights(NamedTuple):
         )
 
     def columns(self, chosen: Ints, names: Collection[str]) -> pa.RecordBatch:
-        """Columns of those that are chosen, in this order, and their numbers last."""
+        """The columns `names` of the tuples at `chosen`, in this order; their numbers come last."""
         schema = pa.schema([*(self.schema.field(name) for name in names), self.schema[-1]])
         taken, back = list[pa.RecordBatch](), np.empty(len(chosen), np.int64)
         done = 0
@@ -82,7 +82,7 @@ class Rights(NamedTuple):
         return (taken[0] if len(taken) == 1 else pa.concat_batches(taken)).take(pa.array(back))
 
     def widths(self, chosen: Ints, names: Collection[str]) -> Ints:
-        """(n,) bytes of these columns that have no fixed width; of NONE, 0."""
+        """(n,) bytes of the tuples at `chosen` in `names` without a fixed width; 0 for NONE."""
         widths, some = np.zeros(len(chosen), np.int64), np.flatnonzero(chosen != NONE)
         for run, places, rows in self._by_run(chosen[some]):
             for name in names:
@@ -92,7 +92,7 @@ class Rights(NamedTuple):
         return widths
 
     def _by_run(self, chosen: Ints) -> Iterator[tuple[OpenRun, Ints, Ints]]:
-        """Runs, the places of those chosen that are in each, and their rows there."""
+        """Each run with chosen tuples, their places in `chosen`, and their rows in the run."""
         run_numbers = self.run_numbers[chosen]
         order = np.argsort(run_numbers, kind="stable")
         bounds = np.searchsorted(run_numbers[order], np.arange(len(self.runs) + 1))

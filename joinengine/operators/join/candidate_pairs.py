@@ -1,17 +1,17 @@
-"""Finding the candidate pairs: with which stored tuples each arrived one is compared.
+"""Finds the candidate pairs: the stored tuples with which each arrived tuple is compared.
 
-Why: pairs that share a key hash are found by binary search, but a hot key has far more of them than
-a window lets match. So a key that has more pairs than tuples is *dense*: its arrived tuples are
-sorted by time, and each of its stored tuples asks that timeline for the stretch that is near
-enough. What the tuples of a dense key have in common is looked at once a tuple, not once a pair:
-that they have one key and, if the runs of a page are near in time as a whole, that no time need be
-compared. Without equality columns all tuples share one hash, so a predicate is asked of the tuples
-of the window alone. Neighbours among the stored tuples are asked together (`grids`).
+Why: pairs that share a key hash are found by binary search, but of the pairs of a hot key, few are
+within the window. So a key with more pairs than tuples is *dense*: its arrived tuples are sorted by
+time, and each of its stored tuples asks that timeline for the stretch that is near enough. Whether
+the tuples of a dense key really have one key is checked once per tuple, not once per pair. If all
+runs of a page are near enough in time, no times are compared. Without equality columns, all tuples
+share one hash, so a predicate is evaluated only for pairs within the window. It is evaluated for
+neighbours among the stored tuples together (`grids`).
 
 Law: the pairs that match are those that a comparison of all pairs would find. For each probed key,
 or cell of a band, candidates are at most the pairs within the window plus the tuples.
 Cost: per distinct key one binary search per run; per tuple of a dense key some 100 ns; per pair 4
-ns, and the comparisons that are left, or 2 ns where a grid serves.
+ns and the comparisons that remain, or 2 ns in a grid.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from joinengine.routing.routes import probe_flag
 from joinengine.state.gathering import Sheet, sheets_of
 from joinengine.state.run import OpenRun, Run
 
-#: Stored tuples of dense keys that are looked at together.
+#: The most stored tuples of dense keys that are looked at together.
 STORED = 1 << 17
 
-#: Per seat some runs of one side.
+#: Runs of one side, by seat.
 Runs = list[list[OpenRun]]
 
 
@@ -67,20 +67,20 @@ class Prober:
         self._matcher, self._timed = matcher, timed
         counted = task.header.counted
         self._weighs = task.header.weighs and counted is not None
-        #: whether no key is told of few pairs
+        #: whether the work of few pairs is not reported by key
         self._spares = counted is None or (counted.is_sparing and not len(counted.listed.hashes))
-        #: what keys have done at the team, of the newest layout version
+        #: the work for each key at the team, under the newest layout version
         self.done = list[Done]()
-        #: (3, seats) tuples that have probed, pairs that were compared, and results
+        #: (3, seats) tuples that have probed, pairs compared, and results
         self.counts = np.zeros((3, 1), np.int64)
         self.capped = Capped(named=task.header.named)
 
     def begin(self, seats: int) -> None:
-        """Count anew, for a team of so many instances."""
+        """Reset the counts, for a team of `seats` instances."""
         self.done, self.counts = [], np.zeros((3, seats), np.int64)
 
     def probe(self, side: Side, arrived: SortedTuples, state: Runs) -> None:
-        """Pair the arrived tuples of `side` with the other side's `state`, which is per seat."""
+        """Pair the arrived tuples of `side` with the other side's `state`."""
         sheets = sheets_of(self._in_reach(side, arrived, state))
         keying = self._spec.keying
         cells = None if keying.is_plain else keying.probed(side, arrived.columns)
@@ -107,7 +107,7 @@ class Prober:
         *,
         weighs: bool,
     ) -> None:
-        """Pair tuples with those of a version; `weighs`: its keys are weighed."""
+        """Pair tuples with the stored ones of a version; `weighs`: its keys are weighed."""
         rows, words, seats, *_ = probes
         if not (stored or weighs):
             self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
@@ -171,12 +171,12 @@ class Prober:
                 self._meet_dense(slot, sheet, met, unsettled, limit)
 
     def _in_time(self, slot: Slot, sheet: Sheet, stored: Ints, needle: Ints) -> Met:
-        """Which arrived rows are near enough in time to stored ones of dense needles."""
+        """The arrived rows that are near enough in time to stored rows of dense needles."""
         window = self._spec.window
         assert window is not None
         times = latest_time(sheet.page.columns, self._spec.times(slot.side.other))[stored]
         ranks = slot.dense_ranks[needle]
-        # In the order of time, neighbours search, and then meet, much the same rows.
+        # In the order of time, neighbours search for, and meet, nearly the same rows.
         order = Timeline.of(ranks, times).order
         first, last = window.partners(slot.side.other, times[order])
         begin, lengths = slot.timeline.between(ranks[order], first, last)
@@ -189,8 +189,8 @@ class Prober:
     ) -> None:
         """Compare stored rows with the arrived ones that they meet.
 
-        Where each of these pairs is known to match, a tuple is marked once, and if no pair is a
-        result, none is looked at.
+        If all these pairs are known to match, each tuple is marked once. If then no pair is a
+        result, pairs are not looked at.
         """
         if slot.cap is not None:
             meeting = meeting._replace(lengths=slot.cap.cut(meeting.needle, meeting.lengths))
@@ -211,7 +211,7 @@ class Prober:
                 unsettled = unsettled._replace(counts=False)
         slot.tally.compare(meeting.needle, meeting.lengths)
         meeting = self._meet_in_grid(slot, sheet, meeting, unsettled, limit)
-        # Numbers of rows that are half as wide take half the time to expand.
+        # Row numbers of half the width take half the time to expand.
         inner, outer = meeting.met.rows.astype(np.int32), meeting.stored.astype(np.int32)
         groups_met = meeting.met.groups
         for rows, places in expand_pairs(outer, meeting.begin, meeting.lengths, limit):
@@ -221,7 +221,7 @@ class Prober:
     def _meet_in_grid(
         self, slot: Slot, sheet: Sheet, meeting: Met, unsettled: Unsettled, limit: int
     ) -> Met:
-        """Compare neighbours among the stored rows together; returns those that have too few."""
+        """Compare neighbouring stored rows together; returns the rows that are in no block."""
         spec = self._spec
         if spec.predicate is None or spec.distance is not None or not len(meeting.stored):
             return meeting
@@ -241,18 +241,19 @@ class Prober:
         return meeting.only(others)
 
     def _is_near(self, slot: Slot, sheet: Sheet) -> bool:
-        """Whether each tuple of a sheet is near enough in time to each that arrived."""
+        """Whether each tuple of a sheet is near enough in time to each arrived tuple."""
         window, times = self._spec.window, slot.arrived.times
         if window is None or times is None:
             return True
         if sheet.span is None:
             return False
-        # Later times have later partners; between two times in one window each is in that window.
+        # Partners of later times are later. So a span within the window of both ends is within
+        # the window of every time between them.
         first, last = window.partners(slot.side, np.array([times.min(), times.max()]))
         return bool(first[1] <= sheet.span[0] and sheet.span[1] <= last[0])
 
     def _limit(self, arrived: SortedTuples, sheet: Sheet) -> int:
-        """How many candidate pairs may be compared together: their results must fit."""
+        """The most candidate pairs that may be compared together, so that their results fit."""
         mine, theirs = arrived.columns, sheet.page.columns
         size = sum(
             columns.nbytes / columns.num_rows for columns in (mine, theirs) if columns.num_rows
@@ -260,9 +261,9 @@ class Prober:
         return max(min(PAIRS, int(self._task.memory_bytes / 8 / max(size, 1.0))), 1)
 
     def _in_reach(self, side: Side, arrived: SortedTuples, state: Runs) -> Runs:
-        """The runs that may hold tuples close enough in time to those that arrived at their seat.
+        """The runs that may hold tuples near enough in time to those that arrived at their seat.
 
-        At a seat where none arrived, none are.
+        A seat at which no tuple arrived has no such runs.
         """
         bounds, times = arrived.bounds, arrived.times
         seats = np.flatnonzero(np.diff(bounds))
@@ -279,7 +280,7 @@ class Prober:
         return near
 
     def _is_apart(self, side: Side, span: Sequence[int], run: Run) -> bool:
-        """Whether no tuple of the run can be close enough in time to those between two times."""
+        """Whether no tuple of the run can be near enough in time to tuples within `span`."""
         window = self._spec.window
         if window is None or run.min_time is None or run.max_time is None:
             return False
@@ -291,9 +292,9 @@ class Prober:
 
 
 def _dense(needles: Needles, hits_by_sheet: Sequence[Hits], most: int | None) -> tuple[Bools, int]:
-    """(needles,) which have more pairs with stored tuples than tuples; and how many all have.
+    """(needles,) which have more pairs with stored tuples than tuples; and the pairs of all.
 
-    Those with more than `most` pairs are dense, too.
+    Needles with more than `most` pairs are also dense.
     """
     stored = np.zeros(len(needles.hashes), np.int64)
     for hits in hits_by_sheet:

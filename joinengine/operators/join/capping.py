@@ -1,10 +1,11 @@
-"""A cap on the pairs of a key, for whoever would rather lose pairs than wait for all of them.
+"""Caps the pairs of a key, for users who would rather lose pairs than wait for all of them.
 
 Why: n left and m right tuples of a key make n * m pairs. One wrong value, such as an empty text in
-place of NULL, can make more than any disk holds.
+place of NULL, can make more pairs than any disk holds.
 
-Law: a pair that is left out is counted. The same arrivals, however often a task runs, leave out the
-same pairs; other batches leave out others, since only the tuples of a batch are known.
+Law: a pair that is left out is counted. If a task runs again on the same arrivals, it leaves out
+the same pairs. If the input is cut into other batches, other pairs are left out, since the cap
+applies to the arrivals of one batch.
 Cost: none for keys below the cap; for the others some additions for each stored tuple.
 """
 
@@ -21,7 +22,7 @@ from joinengine.wire.reports import MOST_CAPPED, CappedKey, worst_capped
 
 
 class Cap(NamedTuple):
-    """(keys,) of tuples that probe together: pairs that each may still make of `most`; left out."""
+    """The cap of keys that probe together: (keys,) pairs left of `most`, (keys,) pairs left out."""
 
     most: int
     free: Ints
@@ -29,11 +30,11 @@ class Cap(NamedTuple):
 
     @classmethod
     def of(cls, keys: int, most: int) -> Cap:
-        """No pair is made yet."""
+        """The cap before any pair is made."""
         return cls(most, np.full(keys, most), np.zeros(keys, np.int64))
 
     def cut(self, keys: Ints, lengths: Ints) -> Ints:
-        """(n,) stored tuples, those of a key side by side, and their pairs -> how many are made.
+        """(n,) keys of stored tuples, equal ones adjacent, (n,) pairs of each -> (n,) pairs made.
 
         >>> Cap.of(2, 5).cut(np.array([0, 0, 0, 1]), np.array([3, 3, 3, 4])).tolist()
         [3, 2, 0, 4]
@@ -48,7 +49,7 @@ class Cap(NamedTuple):
 
 
 class Capped:
-    """The pairs that a task has left out, and the keys of which most are; `named`: with values."""
+    """The pairs that a task has left out, and the keys that lost most; `named`: with values."""
 
     def __init__(self, *, named: bool) -> None:
         self._named = named
@@ -56,7 +57,7 @@ class Capped:
         self.keys = list[CappedKey]()
 
     def add(self, cap: Cap, hashes: Words, texts: Callable[[Ints], Iterable[str | None]]) -> None:
-        """Take note of tuples that have probed; (keys,) `hashes`; `texts`: values of some keys."""
+        """Take note of a cap after its use; `hashes`: (keys,); `texts`: gives values of keys."""
         top = np.argsort(cap.left_out)[-MOST_CAPPED:]
         top = top[cap.left_out[top] > 0]
         if not len(top):

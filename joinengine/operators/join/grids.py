@@ -1,11 +1,11 @@
-"""Rectangles of candidate pairs: neighbouring stored tuples of a dense key beside what they meet.
+"""Evaluates predicates on rectangles of candidate pairs: neighbouring stored by arrived tuples.
 
-Why: tuples of a key that are neighbours in time meet much the same arrived tuples. So a predicate
-is asked of a rectangle, some stored tuples by a stretch of arrived ones: each tuple's values are
-read once, and no pair has a number of its own. A list of pairs takes 12 ns a pair and more, and the
-tasks of one machine wait for the same memory.
+Why: tuples of a key that are neighbours in time meet nearly the same arrived tuples. So a predicate
+is evaluated on a rectangle, some stored tuples by a stretch of arrived ones. It reads the values of
+each tuple once, and pairs are not listed one by one. A list takes 12 ns a pair and more, and the
+tasks of one machine compete for its memory.
 
-Law: the pairs found are those that meet and that the predicate is true of.
+Law: the pairs found are those that meet and fulfil the predicate.
 Cost: 2 ns a pair, and some 20 us a rectangle; at most SPARE of its pairs are outside the window.
 """
 
@@ -25,19 +25,19 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.predicates.theta import Grid, Sided, columns_of
 
-#: Pairs of a rectangle, and the most along: its arrays stay in the cache.
+#: The most pairs of a rectangle, and the most arrived rows: so its arrays stay in the CPU cache.
 CELLS, WIDTH = 1 << 17, 1 << 13
-#: Below so many pairs a rectangle costs more than a list of them.
+#: With fewer pairs than this, a rectangle costs more than a list of pairs.
 FEW = 1 << 12
-#: The part of a rectangle that may be pairs that do not meet; half of it is aimed at.
+#: The most that pairs that do not meet may make up of a rectangle; half of it is the target.
 SPARE = 0.4
 
 
 @dataclass(frozen=True)
 class Line:
-    """Rows of a batch of `side`, in an order in which others meet stretches of them.
+    """Rows of a batch of `side`, in an order in which other tuples meet stretches of them.
 
-    `groups`: in which group of a tally pairs of each are counted; None: it knows them by row.
+    `groups`: the group of the tally that counts the pairs of each row; None: the tally knows it.
     """
 
     predicate: Predicate | None
@@ -48,14 +48,14 @@ class Line:
 
     @cached_property
     def asked(self) -> Sided | None:
-        """What the predicate asks of them; None: pairs are to be asked one by one."""
+        """The rows as the predicate reads them; None: it must be evaluated pair by pair."""
         if self.predicate is None:
             return None
         return columns_of(self.predicate, self.side, self.columns, self.rows)
 
 
 class Blocks(NamedTuple):
-    """(blocks,) rows first[i]:last[i] meet nothing outside of low[i]:high[i]."""
+    """Blocks of rows: the rows first[i]:last[i] meet nothing outside low[i]:high[i]."""
 
     first: Ints
     last: Ints
@@ -64,9 +64,9 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(groups: Ints, begin: Ints, lengths: Ints) -> tuple[Blocks, Bools]:
-    """Rows that meet begin:begin + lengths -> blocks of neighbours, and (rows,) who is in none.
+    """(rows,) row i meets begin[i]:begin[i] + lengths[i] -> blocks; and (rows,) which are in none.
 
-    `groups` (rows,): rows of one group are beside each other, and meet much the same.
+    `groups` (rows,): the rows of one group are adjacent, and meet nearly the same rows.
 
     >>> one = np.full(4, 3000)
     >>> blocks, others = blocks_of(np.array([0, 0, 1, 1]), np.array([0, 9, 70, 9000]), one)
@@ -77,7 +77,7 @@ def blocks_of(groups: Ints, begin: Ints, lengths: Ints) -> tuple[Blocks, Bools]:
     heads = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
     sizes = np.diff(heads, append=len(groups))
     mean = np.add.reduceat(lengths, heads) // sizes
-    # Rows of a divided key lie further apart in time: what they meet shifts more from row to row.
+    # Rows of a divided key are further apart in time, so their stretches shift more per row.
     centres = 2 * begin + lengths
     shift = np.abs(centres[heads + sizes - 1] - centres[heads]) / (2 * sizes)
     per = np.minimum(CELLS // mean.clip(1, WIDTH), SPARE / 2 * mean / np.maximum(shift, 1e-9))
@@ -95,14 +95,14 @@ def blocks_of(groups: Ints, begin: Ints, lengths: Ints) -> tuple[Blocks, Bools]:
 
 
 class Found(NamedTuple):
-    """(n,) pairs: rows, and what they meet."""
+    """(n,) pairs: rows of blocks, and the places that they meet."""
 
     rows: Ints
     met: Ints
 
 
 def find(grid: Grid, blocks: Blocks, begin: Ints, lengths: Ints, limit: int) -> Iterator[Found]:
-    """The pairs of blocks that meet and that the predicate is true of, some `limit` at a time."""
+    """The pairs of blocks that meet and fulfil the predicate, about `limit` at a time."""
     kept, places, size = list[Ints](), list[tuple[int, int, int]](), 0
     for first, last, low, high in zip(*(column.tolist() for column in blocks), strict=True):
         for left in range(low, high, WIDTH):
@@ -122,7 +122,7 @@ def find(grid: Grid, blocks: Blocks, begin: Ints, lengths: Ints, limit: int) -> 
 def _meeting(
     kept: list[Ints], places: list[tuple[int, int, int]], begin: Ints, lengths: Ints
 ) -> Found:
-    """Of pairs that are numbered within rectangles those that meet."""
+    """The pairs that meet, of pairs numbered within rectangles (`kept`) at `places`."""
     sizes = [len(hits) for hits in kept]
     first, left, width = np.repeat(np.array(places).T, sizes, axis=1)
     rows, met = np.divmod(np.concatenate(kept), width)

@@ -1,6 +1,6 @@
-"""The join as an operator: what the driver asks of it.
+"""The join as an operator: its answers to the driver.
 
-Law: state leaves after a batch (docs/decisions/0001). Dropping it before the next one is
+Law: state expires after a batch (docs/decisions/0001). Dropping it before the next batch is
 equivalent: any tuple that could still match it is late by then.
 """
 
@@ -45,13 +45,13 @@ class Join(JoinSpec, Operator):
     @property
     @override
     def policy(self) -> LayoutPolicy:
-        """Any layout; state follows the layout, or stays and is probed where it lies."""
+        """Any layout is allowed; state follows the layout, or stays and is probed where it lies."""
         return LayoutPolicy(may_lag=True, copies=True)
 
     @property
     @override
     def lags(self) -> bool:
-        """Watchers judge a batch after the last mark."""
+        """True if there are watchers: they judge an entry a batch after its last mark."""
         return bool(self.watched)
 
     @property
@@ -95,7 +95,7 @@ class Join(JoinSpec, Operator):
 
     @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether watchers can judge an entry in `batch` although no tuple comes."""
+        """Whether watchers can judge an entry in `batch` although no tuple arrives."""
         if self.how is JoinType.LEFT_SEMI:
             return bool(state.shelves.on(UNREAD))
         limit = self._closing(state, batch)
@@ -104,12 +104,12 @@ class Join(JoinSpec, Operator):
 
     @override
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """The limit of the side's source or of the operator before it."""
+        """The limit of the side's source, or of the operator that it reads."""
         return limit_of_side(self, side, newest, upstream)
 
     @override
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """A join with a table hands on the event time of the stream."""
+        """A join with a table passes on the event time of its stream."""
         if self.table is None:
             return None
         stream = self.table.other
@@ -148,11 +148,11 @@ class Join(JoinSpec, Operator):
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
-        """The condition, the layout, per side when a tuple leaves, and which are late."""
+        """The condition, the layout, when tuples leave (per side), and which tuples are late."""
         on = condition_text(self.condition)
         where = "" if self.predicate is None else f", where {self.predicate.text}"
         if self.predicate is not None and isinstance(self.condition, Theta):
-            on, where = self.predicate.text, ""  # it is all of what pairs must fulfil
+            on, where = self.predicate.text, ""  # the predicate is the whole condition
         where += "" if self.changes is None else f", of changes told by {self._told_by()}"
         lost = ["this is no inner join: losses end the query, unless it recovers from the store"]
         window = self.window
@@ -169,7 +169,7 @@ class Join(JoinSpec, Operator):
     # Watchers
 
     def _closing(self, state: OperatorState, batch: int) -> float:
-        """Watched entries that close below this limit are judged in `batch`.
+        """The limit below which watched entries that close are judged in `batch`.
 
         If one side is a table, a tuple of the stream meets all its partners in its own batch, and
         closing times are numbers of batches.
@@ -238,7 +238,7 @@ class Join(JoinSpec, Operator):
 
     @override
     def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
-        """The sum over the sides; unknown if it is for one of them, and without a window."""
+        """The sum over the sides; unknown without a window, or if one side is unknown."""
         rows = [self._rows_at_fullest(side, rates) for side in PAIR]
         if any(n is None for n in rows):
             return None
@@ -246,7 +246,7 @@ class Join(JoinSpec, Operator):
         return sum(n or 0.0 for n in rows), sum(sizes)
 
     def _rows_at_fullest(self, side: Side, rates: Mapping[Side, Flow]) -> float | None:
-        """How many rows of a side the state will hold; None: unknown, or without end."""
+        """How many rows of a side the state will hold; None: unknown, or it grows for ever."""
         flow, window = rates.get(side), self.window
         if self.passes_by(side):
             return 0.0
@@ -255,7 +255,7 @@ class Join(JoinSpec, Operator):
         return flow.batch_rows * batches_held(window, side, flow)
 
     def _forecast(self, side: Side, rates: Mapping[Side, Flow]) -> str:
-        """How much of a side the state will hold, if tuples come as they came so far."""
+        """How much of a side the state will hold, if the flow so far continues; in words."""
         flow, rows = rates.get(side), self._rows_at_fullest(side, rates)
         if flow is None or not rows:
             return ""

@@ -1,4 +1,4 @@
-"""What one join is, with all names resolved: the facts that its tasks and its driver share."""
+"""The facts of one join, with all names resolved, for its tasks and its driver."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class JoinSpec:
     `distance`: the band in the units of its columns. `predicate`: what else a pair must fulfil.
     `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
     which is read whole before the first batch. `max_pairs`: how many pairs of a key the tuples that
-    arrive on a side may make at an instance; None: any number. `is_selected`: the user has named
-    the columns. `changes`: per side the column that says how many rows come or go, None: rows only
-    come; None: both sides have none. `finish`: what becomes of the results; None: nothing.
+    arrive on a side in a batch may make at an instance; None: any number. `is_selected`: the user
+    has named the columns. `changes`: per side, the column that says how many rows come or go, or
+    None if rows only come; None: no side has one. `finish`: the steps before results leave; None:
+    none.
     """
 
     index: int
@@ -72,7 +73,7 @@ class JoinSpec:
         return equal.left if side is Side.LEFT else equal.right
 
     def times(self, side: Side) -> tuple[str, ...]:
-        """The event-time columns of `side`; none without a window."""
+        """The event-time columns of `side`; empty without a window."""
         return () if self.window is None else self.window.times[side]
 
     def change_of(self, side: Side) -> str | None:
@@ -85,7 +86,7 @@ class JoinSpec:
 
     @property
     def watched(self) -> tuple[Side, ...]:
-        """The sides for which it is a result by itself whether a tuple has matched."""
+        """The sides whose unmatched or matched tuples are results by themselves."""
         return self.how.watched
 
     @property
@@ -99,11 +100,11 @@ class JoinSpec:
         return self.window.most_windows if isinstance(self.window, Sliding) else 1
 
     def carried_schema(self, side: Side) -> pa.Schema:
-        """The columns with which a tuple travels; last, on a watched side, its number."""
+        """The columns with which a tuple travels; on a watched side, its number comes last."""
         return self._carried[side]
 
     def stored_schema(self, side: Side) -> pa.Schema:
-        """The columns with which a tuple waits for partners."""
+        """The columns with which a tuple is stored."""
         return self._stored[side]
 
     @cached_property
@@ -134,7 +135,7 @@ class JoinSpec:
         return names | {*filter(None, [self.change_of(side)])}
 
     def cancel_by(self, side: Side) -> tuple[str, ...]:
-        """The columns in which changes that cancel are equal; none: no changes cancel.
+        """The columns in which changes that cancel each other are equal; empty: none cancel.
 
         Rows with nested columns are not compared.
         """
@@ -150,7 +151,7 @@ class JoinSpec:
             for field in self.schemas[side]
             if field.name in names
         ]
-        # Beside all columns of the side, so that the name is the same wherever some are left out.
+        # The name avoids all columns of the side, so it is the same even if some are left out.
         number = name_beside(self.schemas[side].names, ID)
         ids = [pa.field(number, pa.uint64())] if side in self.watched else []
         return pa.schema([*fields, *ids])
@@ -161,7 +162,7 @@ class JoinSpec:
         return output_schema(self.schemas, self.output, self.window)
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
+        """How far the latest of `columns` may lag behind the watermark (us); None: no bound."""
         if self.window is None:
             return None
         return output_lag_us(self.output, self.window, self.watched, columns)

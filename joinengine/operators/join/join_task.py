@@ -1,17 +1,18 @@
-"""The join task: everything that happens to a set of instances in one batch.
+"""The join task: the work of one batch at a set of instances.
 
 An instance works in this order (the pairing rule, docs/decisions/0001): it places state that moved
 in; left tuples probe right state of earlier batches; left tuples are stored; right tuples probe
-left state, this batch's included; right tuples are stored. Runs are merged last, when no tuple
-probes them any more. If one side is a table, the table goes first and the stream is not stored,
-since no later tuple could match it.
+left state, including that of this batch; right tuples are stored. Runs are merged last, when no
+tuple probes them any more. If one side is a table, the table goes first, and the stream is not
+stored, since no later tuple could match it.
 
-Instances with few tuples do so together, in teams: each step is then one for all instances of the
-team (joinengine.operators.join.teams).
+Instances with few tuples form teams: each step is then done once for all instances of the team
+(`joinengine.operators.join.teams`).
 
-Law: any matching pair is produced exactly once, by the later tuple at the single home of the
-earlier. Cost: per tuple one sort and one gather; per distinct key one binary search per run; per
-pair one comparison and one gather.
+Law: any matching pair is produced exactly once, by the later tuple, at the single home of the
+earlier tuple.
+Cost: per tuple one sort and one gather; per distinct key one binary search per run; per pair one
+comparison and one gather.
 """
 
 from __future__ import annotations
@@ -44,20 +45,19 @@ from joinengine.state.run import OpenRun
 from joinengine.state.run_file import Page
 from joinengine.wire.reports import InstanceReport
 
-#: If these are more than MERGE_ROWS, a task may merge so many rows for each that arrives.
+#: A task may merge this many rows for each that arrives, if these are more than MERGE_ROWS.
 MERGE_PER_ROW = 8
 
 
 def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
     """Carry out a join task.
 
-    Tuples are stored under the newest of the live layout versions; a tuple probes the i-th version
-    if it has the flag of that version.
+    Tuples are stored under the newest live layout version. A tuple probes the i-th version if it
+    has the flag of that version.
     """
     worker = _Worker(spec, task, desk)
     teams = worker.teams()
-    # The merge allowance is per task and goes to the first instances: start with another one each
-    # batch.
+    # The merge allowance of a task goes to the first teams, so each batch starts with another team.
     turn = task.header.batch % max(len(teams), 1)
     for team in teams[turn:] + teams[:turn]:
         worker.join_team(team)
@@ -67,7 +67,7 @@ def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
 def _arriving(task: OperatorTask) -> int:
     """How many tuples are on their way to the hosted instances."""
     bounds = [b for side in task.blocks for block in side for b in block.bounds]
-    # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have no
+    # After a shrink, an instance may remain only as a watcher: blocks of an unwatched side have no
     # slice for it.
     hosted = np.array(task.header.hosted)
     hosted_there = [(b, hosted[hosted + 1 < len(b)]) for b in bounds]
@@ -76,9 +76,9 @@ def _arriving(task: OperatorTask) -> int:
 
 @dataclass(slots=True)
 class _Kept:
-    """What a team has of one side: its runs of earlier batches, those of this one, new words.
+    """What a team has of one side: runs of earlier batches, and runs of this batch, by seat.
 
-    `homed`: the words, with their seats, of tuples that arrived to be stored, backups left out.
+    `homed`: the words, with their seats, of tuples that arrived to be stored, without backups.
     """
 
     before: Runs
@@ -115,8 +115,8 @@ class _Worker:
     def teams(self) -> list[tuple[int, ...]]:
         """The hosted instances in teams.
 
-        Where keys have copies each instance has files of its own, and what is lost, missing or
-        named is told by instance.
+        Teams have one instance each if keys have copies, since each instance then has its own
+        files, or if lost, missing or named keys must be reported by instance.
         """
         header, stored = self._task.header, self._task.stored
         by_itself = header.copied or header.levels or stored.lost or stored.missing
@@ -135,7 +135,7 @@ class _Worker:
             self._judge(team, reports)
             for side in self._sides:
                 for arrived, last in self._arrivals.at(team, side):
-                    # The second side meets this batch's tuples of the first; those met none of it.
+                    # Only the second side probes this batch's tuples of the other side.
                     second = side is self._sides[1]
                     opposite = kept[side.other]
                     with self._timed("probe"):
@@ -165,7 +165,7 @@ class _Worker:
                 report.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
 
     def _judge(self, team: Sequence[int], reports: Sequence[InstanceReport]) -> None:
-        """Let the watchers at the instances judge what is due."""
+        """Let the watchers at the instances judge the due entries."""
         if self._watchers is None:
             return
         results = self._desk.results
@@ -176,7 +176,7 @@ class _Worker:
                 report.results += results.rows - before
 
     def _probe(self, side: Side, arrived: SortedTuples, theirs: _Kept, *, fresh: bool) -> None:
-        """Pair the tuples of `side` with the stored ones of the other side."""
+        """Pair the tuples of `side` with stored ones; `fresh`: also with those of this batch."""
         state = theirs.before
         if fresh:
             state = [older + newer for older, newer in zip(state, theirs.fresh, strict=True)]
@@ -192,7 +192,7 @@ class _Worker:
         *,
         own_file: bool,
     ) -> None:
-        """Seal the tuples that are stored here, and count what arrived."""
+        """Seal the tuples that are stored here, and count the deliveries."""
         stored = (arrived.flags & KEPT) > 0
         words, columns, seats, bounds = (
             arrived.words,
@@ -230,7 +230,7 @@ class _Worker:
         homed: Sequence[Sequence[tuple[Words, Seats]]],
         spines: Sequence[Runs],
     ) -> None:
-        """Exact counts of the keys that a planner may want to move, and the hottest keys.
+        """Report exact counts of the keys that a planner may want to move, and the hottest keys.
 
         Runs of older layout versions are left out: no plan moves them.
         """
@@ -254,7 +254,7 @@ class _Worker:
         self._desk.count_keys_of_team(team, stored, sheets, texts, self._prober.done)
 
     def _unbacked(self, instance: int, spines: Iterable[Sequence[OpenRun]]) -> int:
-        """How many keys have their home here, and no complete copy anywhere else."""
+        """How many keys have their home at `instance` and no complete copy elsewhere."""
         stored = self._task.stored
         if not stored.missing or not isinstance(stored.router, TableRouter):
             return 0
@@ -263,7 +263,7 @@ class _Worker:
         return unbacked_keys(stored.router, dict(stored.missing), instance, newest)
 
     def close(self) -> None:
-        """Seal the marks of this batch for the watchers, and report what was left out."""
+        """Seal the marks of this batch for the watchers, and report the pairs left out."""
         capped, report = self._prober.capped, self._desk.report
         report.capped_pairs, report.capped = capped.pairs, capped.keys
         if self._watchers is not None:
@@ -279,7 +279,7 @@ def _joined(parts: Sequence[Words]) -> Words:
 
 
 def _joined_seats(parts: Sequence[tuple[Words, Seats]]) -> tuple[Words, Seats]:
-    """The same with seats: sorted by seat and word."""
+    """Words sorted by seat and word, in pieces with seats -> all of them, sorted likewise."""
     if len(parts) == 1:
         return parts[0]
     words = np.concatenate([np.empty(0, np.uint64), *(piece for piece, _ in parts)])

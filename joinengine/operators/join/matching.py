@@ -1,7 +1,7 @@
-"""From candidate pairs to results.
+"""Turns candidate pairs into results.
 
 The two tuples of a candidate pair share a key hash. They are compared by value, band, time and
-predicate. The pairs that match become rows, and marks for watched tuples.
+predicate. Matching pairs become rows, and marks for watched tuples.
 
 Cost: per candidate pair one comparison for each key column; per match one gather for each column.
 """
@@ -36,21 +36,22 @@ from joinengine.operators.join.teams import SortedTuples
 from joinengine.operators.join.watchers import Marker
 from joinengine.predicates.theta import holds
 
-#: Candidate pairs that are compared together.
+#: The most candidate pairs that are compared together.
 PAIRS = 1 << 18
-#: Pairs that become results together, where nothing is left to compare: so they stay in the cache.
+#: The most pairs that become results together if nothing is left to compare, so that they stay in
+#: the CPU cache.
 MADE = 1 << 15
 
 Bools = NDArray[np.bool_]
-#: Per side the event time of each pair's tuple.
+#: Per side, the event time of each pair's tuple.
 Times = Mapping[Side, Ints]
 
 
 class Pairs(NamedTuple):
-    """Candidate pairs: (n,) `rows` of tuples of `side` that `arrived`, and of `stored` ones.
+    """n candidate pairs: `rows` (n,) of the `arrived` tuples of `side`, and rows of `stored` ones.
 
-    `cells`: per arrived row the cell that it probed; None: no band. `tally` counts their results,
-    in `groups`; None: in those of the arrived rows.
+    `cells`: per arrived row, the cell that it probed; None: no band. `tally`: counts their results,
+    in `groups` (n,); None: in the groups of the arrived rows.
     """
 
     side: Side
@@ -69,7 +70,7 @@ class Pairs(NamedTuple):
 
     @property
     def at(self) -> Mapping[Side, Rows]:
-        """(n,) rows of each side."""
+        """Side -> (n,) rows."""
         return {self.side: self.rows, self.side.other: self.stored_rows}
 
     def only(self, some: Bools | Ints | slice) -> Pairs:
@@ -81,10 +82,9 @@ class Pairs(NamedTuple):
 
 
 class Unsettled(NamedTuple):
-    """What is not known of candidate pairs: whether their keys are equal, and their times near.
+    """What must still be done for candidate pairs: compare their keys, and compare their times.
 
-    `predicate`: whether it is true of them. `marks`: the pairs that match are still to be marked;
-    `counts`: their results to be counted.
+    `predicate`: evaluate it. `marks`: mark the pairs that match. `counts`: count their results.
     """
 
     keys: bool
@@ -113,22 +113,22 @@ class Matcher:
         self._most_bytes = most_bytes
 
     def is_settled(self, unsettled: Unsettled) -> bool:
-        """Whether pairs of which no more is unsettled are all known to match."""
+        """Whether all pairs with this `unsettled` are known to match."""
         settled = self._spec.distance is None and self._spec.predicate is None
         return settled and not (unsettled.keys or unsettled.times)
 
     @property
     def marks_tuples(self) -> bool:
-        """Whether a tuple is marked as such, and not for each window in which it has matched."""
+        """Whether a tuple is marked once, and not for each window in which it has matched."""
         return self._marker is not None and not isinstance(self._spec.window, Sliding)
 
     def mark(self, pairs: Pairs) -> None:
-        """Mark tuples that have matched, once each; rows of the two sides belong to no pairs."""
+        """Mark tuples that have matched; the rows of the two sides are not pairs."""
         times = None if self._spec.window is None else self._times(pairs)
         self._marked(pairs, times, None)
 
     def match(self, pairs: Pairs, unsettled: Unsettled) -> None:
-        """Compare pairs as far as they are unsettled, and make results and marks of the others."""
+        """Compare pairs as far as they are unsettled; make results and marks of matching ones."""
         keep = self._agreeing(pairs, unsettled)
         if keep is not None and not keep.all():
             pairs = pairs.only(keep)
@@ -138,7 +138,7 @@ class Matcher:
             self._make(pairs, unsettled)
 
     def _holding(self, predicate: Predicate, pairs: Pairs) -> Bools:
-        """(n,) of which pairs a predicate is true, asked of as many at a time as fit."""
+        """(n,) which pairs fulfil a predicate, evaluated on as many at a time as fit."""
         columns, at = pairs.columns, pairs.at
         widths = [
             widths_at(columns[side].column(name), at[side]) for side, name in predicate.columns
@@ -151,7 +151,7 @@ class Matcher:
         return holding[0] if len(holding) == 1 else np.concatenate(holding)
 
     def _agreeing(self, pairs: Pairs, unsettled: Unsettled) -> Bools | None:
-        """(n,) which pairs agree in key, time and band; None: that was settled for all."""
+        """(n,) which pairs agree in key, time and band; None: all are known to agree."""
         spec, tests = self._spec, list[Bools]()
         if unsettled.keys:
             tests += self._equal(pairs)
@@ -164,7 +164,7 @@ class Matcher:
         return reduce(np.logical_and, tests) if tests else None
 
     def _make(self, pairs: Pairs, unsettled: Unsettled) -> None:
-        """Results and marks of pairs that match."""
+        """Emit the results and marks of pairs that match."""
         marks, times = unsettled.marks and self._marker is not None, None
         if self._spec.window is not None and (marks or isinstance(self._spec.window, Sliding)):
             times = self._times(pairs)
@@ -184,7 +184,7 @@ class Matcher:
                         self._results.add(self._columns(chosen.only(part), some))
 
     def _fitting(self, pairs: Pairs) -> Iterator[slice]:
-        """The pairs in stretches whose results fit together: a long value may go into many."""
+        """The pairs in stretches whose results fit: one long value may be in many results."""
         columns, at = pairs.columns, pairs.at
         output = [(column.side, column.column) for column in self._spec.output]
         shown = ((side, name) for side, name in output if side is not None)
@@ -196,13 +196,13 @@ class Matcher:
         assert self._marker is not None
         columns, at = pairs.columns, pairs.at
         for side in self._spec.watched:
-            # The last column is the number of the tuple.
+            # The last column is the tuple's number.
             last = columns[side].column(columns[side].num_columns - 1)
             ids = fixed_width(last, np.dtype(np.uint64))[at[side]]
             self._marker.add(side, ids, None if times is None else times[side], windows)
 
     def _windows(self, times: Times | None, n: int) -> Iterator[tuple[Ints | None, Ints | None]]:
-        """Yields (pairs, the number of a window that holds each); None: all pairs, no window."""
+        """Yields (places of pairs, number of a window that holds each); None: all, no windows."""
         window = self._spec.window
         if not isinstance(window, Sliding):
             yield None, None
@@ -226,7 +226,7 @@ class Matcher:
         return arrays
 
     def _change(self, pairs: Pairs) -> pa.Array:
-        """How many of each pair come, or go if it is below 0."""
+        """(n,) how many equal rows of each pair come or, if below 0, go."""
         names = {side: name for side in PAIR if (name := self._spec.change_of(side)) is not None}
         changes = [
             pairs.columns[side].column(name).take(pa.array(pairs.at[side]))
@@ -241,14 +241,14 @@ class Matcher:
             ) from None
 
     def _edge(self, column: OutputColumn, windows: Ints) -> pa.Array:
-        """The start or the end of each window."""
+        """(n,) the start or the end of each window."""
         window = self._spec.window
         assert isinstance(window, Sliding)
         starts = windows * window.slide_us
         return pa.array(starts if column.column == WINDOW_START else starts + window.size_us)
 
     def _equal(self, pairs: Pairs) -> Iterator[Bools]:
-        """Per key column (n,) whether both tuples of each pair have the same value."""
+        """For each key column, (n,) whether both tuples of each pair have the same value."""
         side, other = pairs.side, pairs.side.other
         columns, at = pairs.columns, pairs.at
         for name, other_name in zip(self._spec.keys(side), self._spec.keys(other), strict=True):
@@ -256,7 +256,7 @@ class Matcher:
             yield equal_at(column, at[side], other_column, at[other])
 
     def _times(self, pairs: Pairs) -> dict[Side, Ints]:
-        """The times of both tuples of each pair."""
+        """Side -> (n,) event times of its tuple in each pair."""
         assert pairs.arrived.times is not None
         stored_times = latest_time(pairs.stored, self._spec.times(pairs.side.other))
         arrived_times = pairs.arrived.times[pairs.rows]
@@ -264,9 +264,9 @@ class Matcher:
 
 
 def _in_band(distance: Distance, pairs: Pairs) -> Bools:
-    """(n,) which pairs are within the band, and have the stored tuple in the probed cell.
+    """(n,) which pairs are within the band, with the stored tuple in the probed cell.
 
-    Two cells may share a hash; a tuple that probes both would otherwise find a pair twice.
+    Two cells may share a hash. A tuple that probes both would otherwise find a pair twice.
     """
     columns = pairs.columns
     numbers = {

@@ -1,9 +1,9 @@
-"""What arrived tuples probe for: their words, sorted, and what is worked out of them once.
+"""The words that arrived tuples probe for, sorted, and values that are computed from them once.
 
-Why: the tuples of a band join probe for several cells. Probed for all of them together, a stored
-tuple is looked up once, and what is fixed for a batch is paid once. They are asked for one after
-another where it matters which cell a pair was found by: two cells of a tuple share a hash, or pairs
-are limited by key.
+Why: the tuples of a band join probe for several cells. If all cells are probed together, a stored
+tuple is looked up once, and the fixed cost of a batch is paid once. Cells are probed one after
+another if it matters which cell has found a pair: if two cells of a tuple share a hash, or if the
+pairs of a key are capped.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Probes(NamedTuple):
-    """What arrived tuples probe for, by seat and word: (n,) rows of the tuples, words, and seats.
+    """The words that arrived tuples probe for, by seat and word: (n,) rows, words and seats.
 
-    `cells`: per arrived row its cell, with which those of stored tuples are compared; None: no two
-    cells are mistaken. `is_joint`: tuples may be there more than once, with several words.
+    `cells`: per arrived row, its cell, to compare with those of stored tuples; None: no two cells
+    can be confused. `is_joint`: a tuple may occur several times, with different words.
     """
 
     rows: Ints
@@ -53,7 +53,10 @@ class Probes(NamedTuple):
     def of(
         cls, arrived: SortedTuples, flags: Sequence[int], probed: Sequence[Probed] | None
     ) -> Probes:
-        """Of the tuples with a flag, the words of the hashes beside it; None: their own words."""
+        """The probes of tuples with any of `flags`, by the hashes of `probed` at the flag's place.
+
+        `probed` None: by their own words.
+        """
         rows_by_cell = [np.flatnonzero(arrived.flags & flag) for flag in flags]
         rows = _whole(rows_by_cell)
         seats = None if arrived.seats is None else arrived.seats[rows]
@@ -76,11 +79,11 @@ def _whole(parts: Sequence[NDArray[T]]) -> NDArray[T]:
 
 @dataclass(frozen=True)
 class Slot:
-    """What arrived tuples of `side` probe for in a slot: one layout version, some of their hashes.
+    """The probes of arrived tuples of `side` in a slot: one layout version, some of their hashes.
 
-    `rows`, `cells`: as in Probes; `needles`: the distinct seated keys of the rows. `dense`
-    (needles,): which have more pairs with stored tuples than tuples, or than `cap` allows; None:
-    there is none.
+    `rows`, `cells`: as in Probes. `needles`: the distinct seated keys of the rows. `dense`
+    (needles,): which have more pairs with stored tuples than tuples, or than `cap` allows. `cap`:
+    None: there is none.
     """
 
     spec: JoinSpec
@@ -95,7 +98,7 @@ class Slot:
 
     @cached_property
     def sizes(self) -> Ints:
-        """(needles,) how many arrived rows have each."""
+        """(needles,) how many arrived rows have each needle."""
         return np.diff(self.needles.starts)
 
     @cached_property
@@ -104,12 +107,12 @@ class Slot:
         return np.repeat(np.arange(len(self.dense)), self.sizes)
 
     def groups_at(self, places: Ints) -> Ints | None:
-        """The groups of some of `rows`, by place; None: the tally knows them by arrived row."""
+        """The tally's groups of the rows at `places`; None: it knows them by arrived row."""
         return self.needle_of[places] if self.tally.by_pair else None
 
     @cached_property
     def dense_ranks(self) -> Ints:
-        """(needles,) the number of each dense needle among them."""
+        """(needles,) the number of each dense needle among the dense ones."""
         return np.cumsum(self.dense) - 1
 
     @cached_property
@@ -134,29 +137,29 @@ class Slot:
 
     @cached_property
     def by_key(self) -> Line:
-        """All rows."""
+        """All rows, in the order of their needles."""
         return self._line(self.rows, self.needle_of if self.tally.by_pair else None)
 
     def _line(self, rows: Ints, groups: Ints | None) -> Line:
         return Line(self.spec.predicate, self.side, self.arrived.columns, rows, groups)
 
     def pairs(self, sheet: Sheet, rows: Rows, stored: Rows, groups: Ints | None = None) -> Pairs:
-        """Arrived rows and stored ones, pair by pair; `groups`: of the tally, if it wants them."""
+        """The pairs of arrived `rows` with `stored` rows, one by one; `groups`: as in Pairs."""
         columns = sheet.page.columns
         return Pairs(self.side, self.arrived, rows, columns, stored, self.cells, self.tally, groups)
 
     @cached_property
     def shares_keys(self) -> bool:
-        """Whether the arrived tuples of each dense needle have one key."""
+        """Whether the arrived tuples of each dense needle have equal keys."""
         rows, needle = self.dense_rows
         return self._equal(self.side, self.arrived, rows, needle)
 
     def has_keys_of(self, sheet: Sheet, rows: Ints, needle: Ints) -> bool:
-        """Whether stored `rows` have the keys of the needles, and these one each."""
+        """Whether stored `rows` have the keys of their needles, and each needle has one key."""
         return self.shares_keys and self._equal(self.side.other, sheet.page, rows, needle)
 
     def _equal(self, side: Side, tuples: SortedTuples | Page, rows: Ints, needle: Ints) -> bool:
-        """Whether rows of `side` have the keys that the first arrived tuples of needles have."""
+        """Whether rows of `side` have the keys of the first arrived tuples of their needles."""
         firsts = self.rows[self.needles.starts[needle]]
         arrived_names, names = self.spec.keys(self.side), self.spec.keys(side)
         return all(
@@ -175,7 +178,7 @@ class Met(NamedTuple):
     lengths: Ints
 
     def only(self, some: Bools) -> Met:
-        """Of some stored tuples."""
+        """The same for the stored tuples for which `some` is true."""
         needle, stored, begin, lengths = (
             column[some] for column in (self.needle, self.stored, self.begin, self.lengths)
         )

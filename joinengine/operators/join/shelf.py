@@ -1,4 +1,4 @@
-"""The columns of the runs of a join's state, and how long each tuple is needed."""
+"""The shelf of a join's state: the columns of its runs, and how long each tuple is needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StateShelf(Shelf):
     @property
     @override
     def span_us(self) -> int | None:
-        """The span of the window; None: the full history."""
+        """The span of the window (us); None: the full history."""
         return None if self.spec.window is None else self.spec.window.span_us
 
     @override
@@ -48,10 +48,10 @@ class StateShelf(Shelf):
     def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
     ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:
-        """Equal rows as one, with the sum of their changes: whatever meets one of them meets all.
+        """Replaces equal rows by one with the sum of their changes: they have the same partners.
 
-        Equal rows have the same word, so wherever one of them goes the others go too, and each copy
-        of a key may add up others of them.
+        Equal rows have the same word, so they always move together, and each copy of a key may add
+        up other rows.
         """
         change, names = self.spec.change_of(side), self.spec.cancel_by(side)
         if change is None or not names:
@@ -65,6 +65,6 @@ class StateShelf(Shelf):
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) the last time at which a partner may come."""
+        """(n,) the last event time (us) that a partner may have."""
         assert self.spec.window is not None
         return self.spec.window.last_partners(side, times)

@@ -1,11 +1,11 @@
-"""Counting what probes do: pairs compared and results made, by key where planners weigh keys.
+"""Counts the work of probes: pairs compared and results made, by key if planners weigh keys.
 
-Why: a batch waits for pairs and results, so planners must know which keys they are of. Where a
-dense key's pairs are all known to match, they are counted by its tuples, and no pair is looked at
-for it.
+Why: a batch waits for pairs and results, so planners must know their keys. If all pairs of a dense
+key are known to match, they are counted from its tuples, without looking at pairs.
 
 Law: the sums over the groups are those over all pairs.
-Cost: 4 ns for each pair that is compared one by one, if pairs are told by key; else hardly any.
+Cost: 4 ns for each pair that is compared one by one, if pairs are counted by key; otherwise hardly
+any.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from joinengine.operators.join.teams import SortedTuples
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What the tuples that probe in one slot have done, by group: a needle, or else a seat.
+    """The work of the tuples that probe in one slot, by group: needles, or else seats.
 
-    `group_of_needle` (needles,); `group_of_row`: per arrived row, None: there is one group, or
-    counting is `by_pair`. Counts are (groups,).
+    `group_of_needle` (needles,): the group of each needle. `group_of_row`: per arrived row; None:
+    there is one group, or counting is `by_pair`. Counts are (groups,).
     """
 
     needles: Needles
@@ -48,10 +48,10 @@ class Tally:
         by_key: bool,
         is_joint: bool = False,
     ) -> Tally:
-        """Nothing yet.
+        """The tally before any work.
 
-        `rows`: those of `arrived` that probe, in the order of the needles; they are at `seats`
-        seats. `by_key`: pairs are told by key. `is_joint`: a row may be there more than once.
+        `rows`: those of `arrived` that probe, in the order of the needles, at `seats` seats.
+        `by_key`: pairs are counted by key. `is_joint`: a row may occur several times.
         """
         n = len(needles.hashes)
         if by_key:
@@ -69,23 +69,23 @@ class Tally:
 
     @property
     def by_pair(self) -> bool:
-        """Whether each pair comes with its group, since a row has several."""
+        """Whether each pair needs its group, because a row has several groups."""
         return self.by_key and self.group_of_row is None
 
     def compare(self, needles: Ints, counts: Ints) -> None:
-        """Count pairs that are compared: so many of each of some needles."""
+        """Count compared pairs: `counts` of each of `needles`."""
         _add(self.candidates, self.group_of_needle[needles], counts)
 
     def look_at(self, rows: Ints) -> None:
-        """Count arrived rows that are looked at in place of their pairs."""
+        """Count arrived rows that were looked at in place of their pairs."""
         self._add_rows(self.candidates, rows)
 
     def make_all(self, needles: Ints, counts: Ints) -> None:
-        """Count results: so many of each of some needles."""
+        """Count results: `counts` of each of `needles`."""
         _add(self.results, self.group_of_needle[needles], counts)
 
     def make(self, rows: Rows, groups: Ints | None = None) -> None:
-        """Count a result of each of some arrived rows, in the `groups` of these pairs."""
+        """Count one result for each of (n,) arrived rows; `groups`: as in Pairs."""
         if groups is None:
             self._add_rows(self.results, rows)
         else:
@@ -111,7 +111,7 @@ class Tally:
         return np.stack([probed, *counts])
 
     def done(self, side: Side) -> Done:
-        """What the keys have done as tuples of `side`; no pairs, if these are not told by key."""
+        """The work for each key by tuples of `side`; without pairs, unless counted by key."""
         probed = np.diff(self.needles.starts)
         pairs = self.candidates, self.results
         if not self.by_key:

@@ -1,8 +1,8 @@
-"""The tuples that arrive at a team of instances, sorted, in pieces that fit into memory.
+"""Gathers the tuples that arrive at a team of instances, sorted, in pieces that fit into memory.
 
-A *team* is a few instances of a task that are worked on together; an instance has a *seat* in it
-(joinengine.kernels.seating). Instances with many tuples are teams of one: together they would only
-wait for each other's memory.
+A *team* is several instances of a task that are processed together; each has a *seat* in it
+(`joinengine.kernels.seating`). An instance with many tuples is a team of one: it would gain nothing
+from a larger team, which would need more memory.
 
 Law: each tuple that arrives at an instance of the team is in one piece, with the seat of that
 instance.
@@ -38,12 +38,12 @@ from joinengine.routing.routes import (
     watch_flag,
 )
 
-#: Tuples that arrive at a team of several instances, of both sides together, are at most so many.
+#: At most this many tuples, of both sides together, arrive at a team of several instances.
 TEAM_ROWS = 1 << 15
 
 
 class SortedTuples(NamedTuple):
-    """Tuples of one side that reached a team in this batch, sorted by seat and word.
+    """Tuples of one side that have arrived at a team in this batch, sorted by seat and word.
 
     `bounds`: (seats + 1,) where the tuples of each seat begin, and how many there are.
     """
@@ -57,7 +57,7 @@ class SortedTuples(NamedTuple):
 
 
 class Arrivals:
-    """What arrives at the instances that one join task hosts."""
+    """The tuples that arrive at the instances of one join task."""
 
     def __init__(
         self, spec: JoinSpec, task: OperatorTask, desk: Desk, watchers: Watchers | None
@@ -75,7 +75,7 @@ class Arrivals:
             return [(instance,) for instance in hosted]
         rows = [_rows(reader, hosted) for reader in self._readers]
         size = sum(_row_bytes(reader) * n for reader, n in zip(self._readers, rows, strict=True))
-        # The pieces of a team are in memory four times: see `at`.
+        # Four copies of a team's pieces are in memory (see `at`).
         part = np.maximum(sum(rows) / TEAM_ROWS, 4.0 * size / self._task.memory_bytes)
         teams, team, full = list[tuple[int, ...]](), list[int](), 0.0
         for instance, more in zip(hosted, part.tolist(), strict=True):
@@ -87,7 +87,7 @@ class Arrivals:
         return [*teams, tuple(team)] if team else teams
 
     def at(self, team: Sequence[int], side: Side) -> Iterator[tuple[SortedTuples, bool]]:
-        """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
+        """The arrived tuples of a side, in sorted pieces that fit; the flag marks the last one."""
         with self._timed("exchange"):
             arriving = _gathered(self._readers[side], team)
         if self._task.stored.lost:
@@ -104,10 +104,10 @@ class Arrivals:
     def _inherited(
         self, instance: int, side: Side, own_pieces: Sequence[pa.RecordBatch]
     ) -> list[pa.RecordBatch]:
-        """What would have arrived if tuples had been routed after the loss.
+        """The deliveries that would have arrived if tuples had been routed after the loss.
 
-        A lost instance keeps its tuples as backups. Where its keys have their home now, they have
-        arrived as backups; their probes are still on the way to the lost instance.
+        A lost instance keeps its tuples as backups. At the new homes of its keys, these tuples have
+        arrived as backups; their probes were sent to the lost instance.
         """
         stored = self._task.stored
         if instance in stored.lost:
@@ -125,7 +125,7 @@ class Arrivals:
         return pieces
 
     def _promoted(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
-        """The flags of tuples of which some have arrived as backups and are at home now."""
+        """The flags of tuples; backups whose home is now `instance` become tuples to store."""
         flags = _flags(piece)
         words = piece.column(0).to_numpy(zero_copy_only=True)
         router = self._task.stored.router
@@ -134,7 +134,7 @@ class Arrivals:
         return np.where(is_home, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
 
     def _probes_of(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
-        """Of the probes of tuples at a lost instance those that go to `instance` now."""
+        """The flags of the probes sent to a lost instance that now go to `instance`."""
         words, flags, columns = Tuples.of([piece])
         keying = self._spec.keying
         several = None if keying.is_plain else keying.probed(side, columns)
@@ -152,7 +152,7 @@ class Arrivals:
         return probes
 
     def _sorted(self, team: Sequence[int], side: Side, pieces: Sequence[Piece]) -> SortedTuples:
-        """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
+        """The tuples to join, sorted. Gives watched tuples to their watchers."""
         with self._timed("exchange"):
             tuples = Tuples.of([piece for piece, _ in pieces])
             seats = None
@@ -173,7 +173,10 @@ class Arrivals:
     def _joining(
         self, team: Sequence[int], side: Side, tuples: Tuples, seats: Seats
     ) -> tuple[Tuples, Seats]:
-        """The tuples of a watched side without those that arrived for the watchers alone."""
+        """The tuples of a watched side, without those that arrived only for watchers.
+
+        Gives watched tuples to their watchers.
+        """
         assert self._watchers is not None
         flag = watch_flag(len(self._task.stored.versions), self._spec.keying.probes)
         words, flags, columns = tuples
@@ -200,7 +203,7 @@ def _rows(reader: BlockReader, instances: Sequence[int]) -> Ints:
     wanted = np.asarray(instances, np.int64)
     counts = np.zeros(len(wanted), np.int64)
     for bounds, _ in reader.chunks():
-        # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have
+        # After a shrink, an instance may remain only as a watcher: blocks of an unwatched side have
         # no slice for it.
         present = np.flatnonzero(wanted + 1 < len(bounds))
         counts[present] += bounds[wanted[present] + 1] - bounds[wanted[present]]
@@ -208,16 +211,16 @@ def _rows(reader: BlockReader, instances: Sequence[int]) -> Ints:
 
 
 def _row_bytes(reader: BlockReader) -> float:
-    """Bytes of a tuple, on average; 0: there is none."""
+    """The mean bytes of a tuple; 0 if there are none."""
     batches = [batch for _, batch in reader.chunks()]
     rows = sum(batch.num_rows for batch in batches)
     return sum(batch.nbytes for batch in batches) / rows if rows else 0.0
 
 
 def _gathered(reader: BlockReader, team: Sequence[int]) -> list[Piece]:
-    """The rows for a team, of each record batch that has some; copied, if it is not one instance.
+    """The rows for a team, a piece from each record batch that has any, in the order of the seats.
 
-    Rows of a piece are in the order of the seats.
+    Rows are copied unless the team has one instance.
     """
     if len(team) == 1:
         return [(piece, None) for piece in reader.slices(team[0])]
@@ -239,13 +242,13 @@ def _flags(piece: pa.RecordBatch) -> Flags:
 
 
 def _homes(router: AnyRouter, side: Side, words: Words) -> Instances:
-    """(n,) words -> (n,) the homes of their keys, which are whole."""
+    """(n,) words of keys that are whole -> (n,) their homes."""
     deliveries = router.homes(side, words, np.zeros(len(words), np.uint16))
     homes: Instances = deliveries.instances[deliveries.flags == STORE]
     return homes
 
 
 def _flagged(piece: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
-    """A slice of a block with other flags."""
+    """A slice of a block with `flags` in place of its own."""
     field, kind = piece.schema.field(1), piece.schema.field(1).type
     return piece.set_column(1, field, pa.array(flags, kind))

@@ -1,20 +1,20 @@
-"""Watching: following tuples until it is known whether they match (outer, semi and anti joins).
+"""Watchers: keep tuples until it is known whether they match (outer, semi and anti joins).
 
-Why: if a key is split, a tuple meets its partners at several instances, and none of them knows
+Why: if a key is split, a tuple meets its partners at several instances, and none of these knows
 whether another one has found a partner. So each tuple of a watched side also goes to a *watcher*,
 which keeps it until no partner can come any more. An instance that finds a pair leaves a *mark*,
-the number of the watched tuple; the watchers read the marks of a batch in the next batch.
+the number of the watched tuple. The watchers read the marks of a batch in the next batch.
 
-How: the number of a tuple alone chooses its watcher, so watchers are loaded evenly whatever the
-keys are, and no change of the layout concerns them. A tuple has one *entry*; under sliding windows
-it has an entry for each window that holds it, and each entry has a number of its own.
+How: only the number of a tuple decides its watcher. So watchers are loaded evenly, whatever the
+keys are, and changes of the layout do not affect them. A tuple has one *entry*; under sliding
+windows, it has an entry for each window that holds it, and each entry has its own number.
 
 Law: an entry is judged once, after every mark that can concern it. An entry is judged in batch b if
 no partner at or above the watermark w_b can match it. All tuples of batch b are at or above w_b, so
 the last mark was made in batch b - 1 at the latest, and has been read.
-Cost: one more copy of a watched tuple; per batch and instance one mark for each watched tuple that
-met a partner, or several if marks are too many to be held together; judging looks at the entries
-that are due, which are the head of each run.
+Cost: one more copy of a watched tuple; per batch and instance, one mark for each watched tuple that
+met a partner, or several if a task cannot hold all marks at once. Judging looks only at the due
+entries, which are at the head of each run.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from joinengine.state.upkeep import Shelf
 
 #: The last columns of an entry: its number and when it closes, if no column has these names.
 ENTRY, CLOSES = "__entry", "__closes"
-#: Entries that are kept or judged together, and marks that are united: at most so many, and of a
-#: task's memory an eighth, of which a mark takes so many bytes while it is united with others.
+#: The most entries that are kept or judged together.
 ENTRIES = 1 << 18
+#: The most marks that a task holds, and the bytes of one: all fit into an eighth of its memory.
 MARKS, MARK_BYTES = 1 << 20, 64
 _NEVER = np.iinfo(np.int64).max
 #: Shelves of watchers beside PENDING: the marks of the last batch, and the marks read before.
 UNREAD, SEEN = "unread", "seen"
-#: Facts of a join task: how many watchers there are; an entry is judged if its last partner would
-#: have come below the time CLOSING.
+#: Facts of a join task: the number of watchers, and the time below which entries that close are
+#: judged.
 WATCHERS, CLOSING = "watchers", "closing"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchShelf(Shelf):
-    """What watchers keep: marks, or, if `tuples`, entries with their tuples."""
+    """The runs of watchers: marks or, if `tuples`, entries with their tuples."""
 
     spec: JoinSpec
     label: str = field()  # no default: it would be the protocol's property
@@ -74,7 +74,7 @@ class WatchShelf(Shelf):
 
     @override
     def schema(self, side: Side) -> pa.Schema:
-        """When an entry closes; if `tuples`, before it the columns of the tuple and a number."""
+        """The closing time; if `tuples`, after the tuple's columns and the entry's number."""
         if not self.tuples:
             return pa.schema([(CLOSES, pa.int64())])
         fields = list(self.spec.carried_schema(side))[:-1]
@@ -87,22 +87,22 @@ class WatchShelf(Shelf):
 
     @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """When each entry closes."""
+        """(n,) when each entry closes."""
         return _closing_of(columns)
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """An entry is needed until it closes."""
+        """(n,) the closing times: an entry is needed until it closes."""
         return times
 
 
 def closing_times(
     spec: JoinSpec, side: Side, times: Ints | None, windows: Ints | None, batch: int
 ) -> Ints | int:
-    """(n,) entries -> the last time at which a partner of each may come.
+    """(n,) the last time at which a partner of each entry may come.
 
-    `times` are those of the tuples, `windows` the numbers of the windows. In a join with a table
-    entries close with their batch: the result is a number of a batch, not a time.
+    `times`: those of the tuples; `windows`: the numbers of the windows. In a join with a table,
+    entries close with their batch: the result is the number of a batch, not a time.
     """
     window = spec.window
     if spec.table is not None:
@@ -116,9 +116,9 @@ def closing_times(
 
 
 class Marker:
-    """Gathers the marks that one join task makes, and seals them with `keeper` for the watchers.
+    """Gathers the marks of one join task, and seals them with `keeper` for the watchers.
 
-    `most`: how many it holds.
+    `most`: the number of marks that it holds.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Marker:
         self._waiting = 0
 
     def add(self, side: Side, ids: Words, times: Ints | None, windows: Ints | None) -> None:
-        """Mark (n,) tuples of `side` as matched, in these windows; a mark may be repeated."""
+        """Mark n tuples of `side` as matched, in these windows; marks may be repeated."""
         closes = closing_times(self._spec, side, times, windows, self._batch)
         if windows is not None:
             window = self._spec.window
@@ -153,7 +153,7 @@ class Marker:
                 self.seal()
 
     def seal(self) -> None:
-        """Seal one run for each watcher and side; those of a batch may repeat marks."""
+        """Seal the marks, one run for each watcher and side; runs of a batch may repeat marks."""
         for side, marks in self._marks.items():
             if not marks:
                 continue
@@ -231,13 +231,13 @@ class Watchers:
         self.marker.seal()
 
     def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
-        """Which rows have entries, their numbers, and when they close."""
+        """The entries of tuples: (n,) row, (n,) number, and (n,) closing time of each."""
         spec, names = self._spec, self._spec.times(side)
         ids = fixed_width(tuples.column(tuples.num_columns - 1), np.dtype(np.uint64))
         rows = np.arange(len(ids))
         times = latest_time(tuples, names) if names else None
         if isinstance(spec.window, Sliding):
-            assert times is not None  # who has none is in no window, and was not admitted
+            assert times is not None  # tuples without a time are in no window: not admitted
             first, counts = spec.window.shared(times, times)
             windows = expand_ranges(first, counts)
             rows, first = np.repeat(rows, counts), np.repeat(first, counts)
@@ -253,7 +253,7 @@ class Watchers:
         return rows, ids, closes
 
     def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Iterator[Words]:
-        """The new ones of the last batch's marks, as many as fit; they are added to `seen`."""
+        """The marks of the last batch that are new, in portions; adds them to `seen`."""
         runs = self._runs[UNREAD].get((watcher, side), ())
         for some, last in _portions(runs, self._most_marks):
             unread = self._unread.open(some)
@@ -267,7 +267,7 @@ class Watchers:
                 yield numbers
 
     def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
-        """Show the tuples whose first partner was found (semi joins)."""
+        """Emit the tuples whose first partner was found (semi joins)."""
         for run in pending if len(numbers) else ():
             rows = rows_between(run.words, numbers, numbers + np.uint64(1), run.gone)
             for entries in self._chunks(run, rows):
@@ -276,7 +276,7 @@ class Watchers:
     def _let_go_due(
         self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
     ) -> list[OpenRun]:
-        """Show the entries that are due and have no mark; the runs without the due entries."""
+        """Emit the due entries without a mark; the runs without the due entries."""
         limit = word_of_time(self._closing)
         if not limit:
             return list(pending)
@@ -298,13 +298,13 @@ class Watchers:
         return [run for run in spine if run.run.live]
 
     def _chunks(self, run: OpenRun, rows: Ints) -> Iterator[pa.RecordBatch]:
-        """Rows of a run, as many at a time as fit."""
+        """The rows of a run, as many at a time as fit."""
         step = min(ENTRIES, run.run.rows_within(self._most_bytes))
         for start in range(0, len(rows), step):
             yield run.columns.take(pa.array(rows[start : start + step]))
 
     def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
-        """Forget the runs whose entries are all closed; the other runs."""
+        """Forget the runs whose entries are all closed; returns the other runs."""
         kept = list[OpenRun]()
         for run in spine:
             last = run.run.max_time
@@ -315,7 +315,7 @@ class Watchers:
         return kept
 
     def _emit(self, side: Side, entries: pa.RecordBatch, results: Results) -> None:
-        """Show tuples of `side` as results; the columns of the other side are NULL."""
+        """Emit tuples of `side`; columns of the other side are NULL, or their `instead` column."""
         schema, n = self._spec.output_schema, entries.num_rows
         columns = list[pa.Array]()
         for shown, column in zip(schema, self._spec.output, strict=True):
@@ -340,12 +340,12 @@ class Watchers:
 
 
 def _closing_of(columns: pa.RecordBatch) -> Ints:
-    """When each entry or mark closes: the last column says it."""
+    """(n,) when each entry or mark closes: the last column."""
     return fixed_width(columns.column(columns.num_columns - 1), np.dtype(np.int64))
 
 
 def _portions(runs: Sequence[Run], most: int) -> Iterator[tuple[Sequence[Run], bool]]:
-    """Runs that have `most` rows together, or one run; and whether no others follow."""
+    """Portions of runs, of at most `most` rows or one run each; and whether it is the last."""
     start = 0
     while start < len(runs):
         stop, rows = start + 1, runs[start].rows
@@ -357,7 +357,7 @@ def _portions(runs: Sequence[Run], most: int) -> Iterator[tuple[Sequence[Run], b
 
 
 def _united(marks: Sequence[tuple[Words, Ints]]) -> list[tuple[Words, Ints]]:
-    """Marks in any order -> each mark once, in order; none of none."""
+    """Marks in any order -> each mark once, ascending; empty if there are none."""
     if not marks:
         return []
     numbers = np.concatenate([numbers for numbers, _ in marks])
@@ -367,7 +367,7 @@ def _united(marks: Sequence[tuple[Words, Ints]]) -> list[tuple[Words, Ints]]:
 
 
 def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
-    """(n,) whether any of the runs holds each number."""
+    """(n,) numbers -> (n,) whether any of the runs holds each."""
     is_there = np.zeros(len(numbers), bool)
     for run in runs:
         is_there[rows_among(numbers, run.words)[0]] = True

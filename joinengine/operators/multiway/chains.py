@@ -1,10 +1,11 @@
-"""Chains of joins on one key, each made one multiway join.
+"""Replaces each chain of joins on one key by one multiway join.
 
-Why: a chain sends and stores what its first joins make, and a hot key makes most of that. Equality
-is transitive, so if all joins of a chain compare the same keys, the streams can meet at once.
+Why: a chain sends and stores the results of its first joins, and a hot key makes most of them.
+Equality is transitive, so if all joins of a chain compare the same keys, all streams can meet at
+once.
 
-Law: the results are those of the chain. Of windowed joins which rows are late may differ: there is
-one watermark in place of several.
+Law: the results are those of the chain. Under windows, other rows may be late than in the chain,
+because there is one watermark in place of several.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from joinengine.operators.join.join_operator import Join
 from joinengine.operators.multiway.multiway_operator import MultiwayJoin
 from joinengine.operators.multiway.nearness import Bound, Nearness
 
-#: Streams of a multiway join; two are a join.
+#: The least and the greatest number of streams of a multiway join; two streams are a join.
 LEAST, MOST = 3, len(Side)
 
 
@@ -43,7 +44,7 @@ def with_multiway(
 ) -> Planned:
     """The query with a multiway join in place of each chain that can be one.
 
-    `apart`: joins that are to stay by themselves.
+    `apart`: joins that must stay as they are.
     """
     chains = dict[int, _Chain]()
     for operator, choice in zip(query.operators, choices, strict=True):
@@ -60,7 +61,7 @@ def with_multiway(
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream that a chain joins: where it comes from, and its part of the condition."""
+    """A stream of a chain: its source, and its part of the condition."""
 
     source: Input
     schema: pa.Schema
@@ -76,9 +77,9 @@ class _Stream:
 
 
 class _Terms(NamedTuple):
-    """What all joins of a chain have alike; `late`: when a stream is idle, how far one is ahead.
+    """What all joins of a chain have in common.
 
-    `late` None: the joins have no windows.
+    `late`: after how long a stream is idle, and how far one may be ahead; None: no windows.
     """
 
     choice: LayoutChoice
@@ -89,7 +90,7 @@ class _Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class _Chain:
-    """Joins that can be one: their numbers, streams, windows, and what the last one shows."""
+    """Joins that can become one: their numbers, streams and windows, and the last one's output."""
 
     joins: tuple[int, ...]
     streams: tuple[_Stream, ...]
@@ -100,14 +101,14 @@ class _Chain:
     finish: Finish | None
 
     def owner(self, name: str) -> tuple[Side, str]:
-        """The stream and the column that column `name` of the results is."""
+        """The stream and the column from which column `name` of the results comes."""
         (column,) = (column for column in self.output if column.name == name)
         assert column.side is not None
         return column.side, column.column
 
 
 def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
-    """A join as a chain of one; None: it must stay by itself."""
+    """A join as a chain of one; None: it cannot be part of a chain."""
     if not isinstance(operator, Join) or not _is_plain(operator):
         return None
     on, window = operator.condition, operator.window
@@ -132,9 +133,9 @@ def _as_chain(operator: Operator, choice: LayoutChoice) -> _Chain | None:
 
 
 def _is_plain(join: Join) -> bool:
-    """Whether a join is an inner one of two streams on equal keys alone, and perhaps near times.
+    """Whether it is an inner join of two streams only on equal keys and, perhaps, near times.
 
-    A window that keeps rows for ever on one side would do so on all.
+    A window that keeps the rows of one side for ever does not count: it would keep all sides' rows.
     """
     more = join.predicate, join.table, join.max_pairs, join.changes
     if join.how is not JoinType.INNER or any(setting is not None for setting in more):
@@ -148,9 +149,9 @@ def _is_plain(join: Join) -> bool:
 
 
 def _longest(alone: _Chain, chains: Mapping[int, _Chain]) -> _Chain:
-    """A chain of one, with the chains that its join alone reads, as far as they fit."""
+    """The chain `alone`, extended by the chains that its join reads, as far as they fit."""
     longest = alone
-    for side in reversed(PAIR):  # so that left streams keep their places
+    for side in reversed(PAIR):  # in this order, left streams keep their places
         source = alone.streams[side].source
         before = chains.get(source.operator) if isinstance(source, FromOperator) else None
         if before is not None:
@@ -161,7 +162,7 @@ def _longest(alone: _Chain, chains: Mapping[int, _Chain]) -> _Chain:
 def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
     """The chain with the streams of `before` in place of its stream `side`; None: they do not fit.
 
-    They fit if they are joined on the same keys, and the windows are of the same event times.
+    They fit if both join on the same keys, and their windows use the same event times.
     """
     joined, n = chain.streams[side], len(before.streams)
     if before.finish is not None or chain.terms != before.terms or joined.filter:
@@ -179,7 +180,7 @@ def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
         return None
 
     def there(old: Side) -> Side:
-        """The place of a stream of `chain`; for the joined one that of its event time."""
+        """The new place of a stream of `chain`; for stream `side`, that of its event time."""
         return Side(old + owner) if old is side else Side(old + (n - 1) * (old > side))
 
     bounds = [
@@ -207,7 +208,7 @@ def _with(chain: _Chain, side: Side, before: _Chain) -> _Chain | None:
 
 
 def _places_of(keys: Sequence[tuple[Side, str]], before: _Chain) -> list[int] | None:
-    """Which key of `before` each of `keys` is; None: they are not all of them, each once."""
+    """The key of `before` that each of `keys` is; None: they are not all its keys, each once."""
     places = list[int]()
     for side, name in keys:
         of_stream = before.streams[side].keys
@@ -218,7 +219,7 @@ def _places_of(keys: Sequence[tuple[Side, str]], before: _Chain) -> list[int] | 
 
 
 def _multiway(chain: _Chain, index: int) -> MultiwayJoin:
-    """The operator of a chain; its inputs are numbered as before."""
+    """The operator of a chain; its inputs still have the old numbers of operators."""
     nearness = None
     if chain.terms.late is not None:
         idle_us, ahead_us = chain.terms.late
@@ -243,7 +244,7 @@ def _multiway(chain: _Chain, index: int) -> MultiwayJoin:
 def _renumbered(
     query: QuerySpec, choices: Sequence[LayoutChoice], chains: Mapping[int, _Chain]
 ) -> Planned:
-    """The query with the operators of some chains in place of their joins, numbered anew."""
+    """The query with one operator in place of the joins of each chain, numbered again."""
     gone = {join for chain in chains.values() for join in chain.joins[:-1]}
     kept = [operator for operator in query.operators if operator.index not in gone]
     numbers = {operator.index: number for number, operator in enumerate(kept)}

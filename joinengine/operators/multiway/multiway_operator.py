@@ -1,4 +1,4 @@
-"""The multiway join as an operator: what the driver asks of it.
+"""The multiway join as an operator: its answers to the driver.
 
 Law: a tuple leaves once every tuple that could be in a result with it would be late.
 """
@@ -90,7 +90,7 @@ class MultiwayJoin(MultiwaySpec, Operator):
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
-        """The condition, of which joins it was made, per side when a tuple leaves."""
+        """The condition, the joins that it replaces, and when tuples leave (per side)."""
         joins = f"{len(self.chain)} joins" if len(self.chain) > 1 else "a join"
         late = [] if self.nearness is None else [late_text(self.inputs, inputs, self.nearness)]
         return [

@@ -1,4 +1,4 @@
-"""What one multiway join is, with all names resolved, and the columns of its state."""
+"""The facts of one multiway join, for its tasks and its driver, and the columns of its state."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MultiwaySpec:
     """An inner join of three to eight streams whose keys, all of one type, must all be equal.
 
     Tuples, one per side, are a result if their keys are equal and, with `nearness`, their times are
-    near enough. `filters`: per side, what a tuple must fulfil to enter. `chain`: the numbers that
-    the joins had of which this one was made. `finish`: what becomes of the results; None: nothing.
+    near enough. `filters`: per side, what a tuple must fulfil to enter. `chain`: the numbers of the
+    joins that this one replaces. `finish`: the steps before results leave; None: none.
     """
 
     index: int
@@ -43,7 +43,7 @@ class MultiwaySpec:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """All sides, in the order in which their tuples go in a batch."""
+        """All sides, in the order in which a batch processes their tuples."""
         return tuple(Side)[: len(self.inputs)]
 
     @cached_property
@@ -62,12 +62,12 @@ class MultiwaySpec:
         return self.condition.keys[side]
 
     def times(self, side: Side) -> tuple[str, ...]:
-        """The event-time column of `side`; none without windows."""
+        """The event-time column of `side`; empty without windows."""
         return () if self.nearness is None else self.nearness.times[side]
 
     @cached_property
     def carried(self) -> tuple[pa.Schema, ...]:
-        """Per side the columns with which a tuple travels and waits."""
+        """Per side, the columns with which a tuple travels and is stored."""
         shown = {(column.side, column.column) for column in self.output}
         return tuple(
             pa.schema(
@@ -89,7 +89,7 @@ class MultiwaySpec:
         return pa.schema(fields)
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
+        """How far the latest of `columns` may lag behind the watermark (us); None: no bound."""
         if self.nearness is None:
             return None
         covered = [
@@ -116,7 +116,7 @@ class MultiwayShelf(Shelf):
     @property
     @override
     def span_us(self) -> int | None:
-        """How long a tuple may be needed; None: for ever."""
+        """How long a tuple may be needed (us); None: for ever."""
         return None if self.spec.nearness is None else self.spec.nearness.span_us
 
     @override
@@ -130,6 +130,6 @@ class MultiwayShelf(Shelf):
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) the last time at which a tuple may come that meets it."""
+        """(n,) the last event time (us) that a tuple may have that meets each."""
         assert self.spec.nearness is not None
         return self.spec.nearness.last_partners(side, times)

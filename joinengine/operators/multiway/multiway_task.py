@@ -1,13 +1,13 @@
-"""The multiway task: what happens to a set of instances in one batch.
+"""The multiway task: the work of one batch at a set of instances.
 
-Why: the tuples of each side are stored where those of the other sides with their key are, so an
-instance makes whole results, and nothing in between is sent or stored. A layout divides left tuples
-alone, and copies all others to each home of a divided key.
+Why: the tuples of a key are stored at the same instance on all sides, so an instance makes whole
+results, and no intermediate results are sent or stored. A layout divides only left tuples, and
+copies all others to each home of a divided key.
 
-An instance works side after side: the arrived tuples of a side meet what is stored on all other
+An instance works side after side: the arrived tuples of a side meet the stored tuples of all other
 sides, and are then stored themselves.
 
-Law: of the tuples of a result the last one in the order (batch, side) finds the others stored, so
+Law: of the tuples of a result, the last one in the order (batch, side) finds all others stored. So
 each result is made once.
 """
 
@@ -45,7 +45,7 @@ from joinengine.operators.spines import spines_of
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import InstanceReport
 
-#: Stored tuples that are gathered together; those of one key always are.
+#: The most stored tuples that are gathered at once, unless one key has more.
 GATHERED = 1 << 18
 
 Floats = NDArray[np.float64]
@@ -67,12 +67,12 @@ class _Worker:
         version = task.stored.versions[0]
         self._keeper = desk.keeper(self._shelf, version=version, merge_rows=MERGE_ROWS)
         self._spines = spines_of(task, self._keeper, self._shelf, desk)
-        #: arrived tuples, stored ones that they meet, and results are held in pieces of so many
-        #: bytes; they are in memory twice
+        #: arrived tuples, stored tuples that they meet, and results are each held in pieces of at
+        #: most so many bytes; two copies of them are in memory
         self._most_bytes = max(task.memory_bytes // 8, 1)
 
     def work(self, instance: int) -> None:
-        """The batch at one instance."""
+        """Do the work of the batch at one instance."""
         desk, sides, done = self._desk, self._spec.sides, list[Done]()
         with desk.at(instance) as report:
             with desk.timed("open"):
@@ -97,7 +97,7 @@ class _Worker:
     def _arrived(
         self, instance: int, side: Side, report: InstanceReport
     ) -> Iterator[tuple[blocks.Tuples, bool]]:
-        """The tuples that came to one side, in the order of their words, some at a time."""
+        """The arrived tuples of one side, in pieces sorted by word; the flag marks the last."""
         pieces = self._desk.pieces(self._readers[side], instance, self._most_bytes)
         for arrived, last in pieces:
             report.received[side.routed] += len(arrived.words)
@@ -111,7 +111,7 @@ class _Worker:
         held: Mapping[Side, Sequence[OpenRun]],
         report: InstanceReport,
     ) -> Done:
-        """Show all results of arrived tuples with stored ones; what their keys have done."""
+        """Emit all results of arrived tuples with stored ones; the work for each key."""
         needles = group_keys(arrived.words)
         n = len(needles.hashes)
         candidates, results = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -153,14 +153,14 @@ class _Worker:
         return Tuples(of_key, columns, self._shelf.times(side, columns))
 
     def _weights(self, met: Collection[Found]) -> Floats:
-        """(keys,) which part the stored tuples of each are of those that are held together."""
+        """(keys,) the stored tuples of each, as a part of those that may be held at once."""
         parts = [hits.counts * max(1 / GATHERED, hits.row_bytes / self._most_bytes) for hits in met]
         return np.asarray(np.sum(parts, axis=0), np.float64)
 
     def _blocks(
         self, side: Side, tuples: Tuples, other: Side, met: Found, keys: slice
     ) -> list[list[Chosen]]:
-        """The tuples of `other` that may be near to arrived ones, in blocks that fit."""
+        """The stored tuples of `other` that may be near arrived ones, in blocks that fit."""
         spec, between = self._spec, None
         if tuples.times is not None and spec.nearness is not None:
             between = spec.nearness.between(side, tuples.times, other)
@@ -168,7 +168,7 @@ class _Worker:
         return blocks_of(chosen(spec, other, met, keys, between), max(most_bytes, 1))
 
     def _show(self, side: Side, combining: Combining) -> None:
-        """Results: the columns of each combination."""
+        """Emit the results of all combinations."""
         combined = combining.combined(side)
         while True:
             with self._desk.timed("probe"):
@@ -179,7 +179,7 @@ class _Worker:
                 self._add(combining, rows)
 
     def _add(self, combining: Combining, rows: Mapping[Side, Ints]) -> None:
-        """Results of some combinations, as many as fit at a time."""
+        """Emit the results of some combinations, as many as fit at a time."""
         shown = [
             (column.side, combining.tuples[column.side].columns.column(column.column))
             for column in self._spec.output
@@ -192,7 +192,7 @@ class _Worker:
 
 
 def _portions(weights: Floats) -> Iterator[slice]:
-    """(n,) weights of keys -> keys that follow each other and weigh 1 together, or one key."""
+    """(n,) weights of keys -> slices of keys with a weight of at most 1, or of one key."""
     ends, start = np.cumsum(weights), 0
     while start < len(weights):
         most = 1 + (float(ends[start - 1]) if start else 0.0)
@@ -202,6 +202,6 @@ def _portions(weights: Floats) -> Iterator[slice]:
 
 
 def _as_pair(sides: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """What there is per side, as of a left side and of all others together."""
+    """Lists of each side -> the list of the left side, and that of all other sides together."""
     left, *others = sides
     return [[*left], [member for side in others for member in side]]

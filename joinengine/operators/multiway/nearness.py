@@ -1,4 +1,4 @@
-"""How near in event time the tuples of several sides must be to each other."""
+"""The windows of a multiway join: how near in event time the tuples of a result must be."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Nearness:
 
     @cached_property
     def most_us(self) -> tuple[tuple[int, ...], ...]:
-        """[i][j]: how much later than a tuple of side i one of side j may be, at most.
+        """[i][j]: how much later than a tuple of side i a tuple of side j may be at most (us).
 
-        The bounds of pairs on a way from i to j add up; the shortest way counts.
+        The bounds of pairs on a path from i to j add up; the shortest path counts.
         """
         n = len(self.times)
         most = [[0 if i == j else INT_MAX for j in range(n)] for i in range(n)]
@@ -62,16 +62,16 @@ class Nearness:
         return max(0, *(max(row) for row in self.most_us))
 
     def last_needed_us(self, side: Side) -> int:
-        """How much later than a tuple of `side` a tuple may be that still meets it."""
+        """How much later than a tuple of `side` another may be that still meets it (us)."""
         others = self.most_us[side]
         return max(most for other, most in enumerate(others) if other != side)
 
     def last_partners(self, side: Side, times: Times) -> Times:
-        """(n,) times of `side` -> the latest time at which a tuple may come that meets it."""
+        """(n,) times of `side` -> (n,) the latest time of a tuple that meets each."""
         return plus_held(times, self.last_needed_us(side))[0]
 
     def near(self, times: Mapping[Side, Times], side: Side) -> tuple[Times, Times]:
-        """Per side (n,) times -> (n,) the first and the last time of `side` that is near to all."""
+        """Per side, (n,) times -> (n,) first and (n,) last time of `side` that is near all."""
         n = len(next(iter(times.values())))
         first, last = np.full(n, INT_MIN), np.full(n, INT_MAX)
         for other, of_other in times.items():
@@ -84,14 +84,14 @@ class Nearness:
         return first, last
 
     def between(self, side: Side, times: Times, other: Side) -> tuple[int, int]:
-        """The first and the last time at which a tuple of `other` is near to any of `times`."""
+        """The first and the last time of `other` that is near any of `times` of `side`."""
         first, last = self.near({side: times}, other)
         return int(first.min()), int(last.max())
 
     def lag_us(self, sides: Collection[Side]) -> int:
-        """How far the latest time of `sides` in a result may lag behind the watermark.
+        """How far the latest time of `sides` in a result may lag behind the watermark (us).
 
-        One of its tuples arrived in the batch, on time, whichever side it is of.
+        One tuple of the result, of any side, has arrived in the batch on time.
         """
         every = range(len(self.times))
         return max(0, *(min(self.most_us[side][new] for side in sides) for new in every))

@@ -1,12 +1,12 @@
-"""The stored tuples that arrived ones may meet, and their combinations.
+"""Combines arrived tuples with the stored tuples of all other sides.
 
-Why: a chain of joins stores what its first joins make, only to join it further. Here the tuples of
-each side that share a key with arrived ones are gathered once; combinations of them are numbers of
-rows until they are results.
+Why: a chain of joins stores the results of its first joins, only to join them further. Here the
+stored tuples that share a key with arrived ones are gathered once for each side. Combinations of
+them are row numbers until they become results.
 
-Law: each combination of one tuple per side with equal keys and near times comes out once.
+Law: each combination of one tuple per side with equal keys and near times is made once.
 Cost: per arrived key one search in each run; per stored tuple of these keys one gather, and a sort
-by time if there is one; per combination, also of some of the sides, a few numbers.
+by time if there is one; per combination, including those of only some sides, a few numbers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from joinengine.model.keys import Side
 from joinengine.operators.multiway.multiway_spec import MultiwayShelf, MultiwaySpec
 from joinengine.state.run import OpenRun
 
-#: Combinations that are made at a time.
+#: The most combinations that are made at a time.
 COMBINED = 1 << 17
 
 Bools = NDArray[np.bool_]
 
 
 class Found(NamedTuple):
-    """Where the runs of one side have tuples of some keys.
+    """Where the runs of one side have tuples of K keys.
 
-    `hits`: per run, by the places of keys. `counts` (K,): tuples per key.
+    `hits`: per run, by the places of keys. `counts` (K,): tuples of each key.
     """
 
     runs: Sequence[OpenRun]
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     counts: Ints
 
     def only(self, some: Ints) -> Found:
-        """Of some keys, by their ascending places."""
+        """The same for the keys at ascending places `some`."""
         of_place = np.full(len(self.counts), -1)
         of_place[some] = np.arange(len(some))
         hits = list[Hits]()
@@ -55,7 +55,7 @@ class Found(NamedTuple):
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a tuple, on average."""
+        """The mean bytes of a tuple."""
         rows = sum(run.run.rows for run in self.runs)
         return sum(run.run.size_bytes for run in self.runs) / max(rows, 1)
 
@@ -71,31 +71,31 @@ def found_in(runs: Sequence[OpenRun], hashes: Words) -> Found:
 
 
 class Tuples(NamedTuple):
-    """(n,) tuples of one side, each of the key at the place `of_key`; `times` None: none count."""
+    """n tuples of one side, each of the key at the place `of_key`; `times` None: no windows."""
 
     of_key: Ints
     columns: pa.RecordBatch
     times: Ints | None
 
     def take(self, rows: Ints) -> Tuples:
-        """Some of them, in this order."""
+        """The tuples at `rows`, in this order."""
         times = None if self.times is None else self.times[rows]
         return Tuples(self.of_key[rows], self.columns.take(pa.array(rows)), times)
 
     def only(self, some: Bools) -> Tuples:
-        """Those for which `some` is true."""
+        """The tuples for which `some` is true."""
         return self if some.all() else self.take(np.flatnonzero(some))
 
 
 class Chosen(NamedTuple):
-    """(n,) rows of a run, each of the key at the place `of_key`."""
+    """n rows of a run, each of the key at the place `of_key`."""
 
     run: OpenRun
     rows: Ints
     of_key: Ints
 
     def widths(self) -> list[Ints | None]:
-        """Per column (n,) bytes, None: those of a number, which are counted at last."""
+        """Per column, (n,) bytes, or None if its width is fixed; all numbers come last."""
         columns = self.run.columns.columns
         numbers = np.full(len(self.rows), 8 * len(columns))
         return [*(widths_at(column, self.rows) for column in columns), numbers]
@@ -104,9 +104,9 @@ class Chosen(NamedTuple):
 def chosen(
     spec: MultiwaySpec, side: Side, met: Found, keys: slice, between: tuple[int, int] | None
 ) -> Iterator[Chosen]:
-    """Where the tuples of the keys at the places `keys` are.
+    """The rows with tuples of the keys at the places `keys`, run by run.
 
-    `between`: those alone that have a time from the first to the last of these; None: all.
+    `between`: only those from the first to the last of these times; None: all.
     """
     shelf = MultiwayShelf(spec)
     for run, (places, lower, counts) in zip(met.runs, met.hits, strict=True):
@@ -126,7 +126,7 @@ def chosen(
 
 
 def blocks_of(tuples: Iterable[Chosen], most_bytes: int) -> list[list[Chosen]]:
-    """Tuples in blocks that fit; there is more than one if a key has very many, or wide ones."""
+    """Tuples in blocks that fit; there are several if a key has very many or wide tuples."""
     blocks, left = list[list[Chosen]](), 0
     for run, rows, of_key in tuples:
         widths = Chosen(run, rows, of_key).widths()
@@ -156,7 +156,7 @@ def gathered(spec: MultiwaySpec, side: Side, block: Sequence[Chosen]) -> Tuples:
 def apart(
     spec: MultiwaySpec, side: Side, arrived: Tuples, stored: Mapping[Side, Tuples], n_keys: int
 ) -> Iterator[Combining]:
-    """What tuples `arrived` on `side` are combined with, keys that share a hash one by one."""
+    """Combines tuples `arrived` on `side` with `stored` ones; splits keys that share a hash."""
     while len(arrived.of_key):
         firsts = np.searchsorted(arrived.of_key, np.arange(n_keys))
         firsts = np.minimum(firsts, len(arrived.of_key) - 1)
@@ -171,7 +171,7 @@ def apart(
 
 
 def _has_key(tuples: Tuples, names: Sequence[str], heads: pa.RecordBatch) -> Bools:
-    """(n,) whether the key of each tuple is that of its place in (K,) `heads`."""
+    """(n,) whether the key of each tuple equals the one at its place in (K,) `heads`."""
     same, rows = np.ones(len(tuples.of_key), bool), np.arange(len(tuples.of_key))
     for name, head in zip(names, heads.columns, strict=True):
         same &= equal_at(tuples.columns.column(name), rows, head, tuples.of_key)
@@ -179,7 +179,7 @@ def _has_key(tuples: Tuples, names: Sequence[str], heads: pa.RecordBatch) -> Boo
 
 
 class _Places(NamedTuple):
-    """Where the tuples of each of K keys lie: starts[k]:starts[k + 1], and how to find times.
+    """The rows of the tuples of K keys: starts[k]:starts[k + 1], with an index of their times.
 
     `moments` (m,): all times, ascending; `ranked` (n,): key and rank of the time of each tuple.
     """
@@ -198,7 +198,7 @@ class _Places(NamedTuple):
         return cls(starts, moments, tuples.of_key * (len(moments) + 1) + ranks)
 
     def between(self, keys: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """(n,) keys -> the rows from and up to which their tuples have times in [first, last]."""
+        """(n,) keys -> (n,) first rows and (n,) end rows of their tuples in [first, last]."""
         assert self.moments is not None
         width = len(self.moments) + 1
         lower = keys * width + np.searchsorted(self.moments, first)
@@ -209,8 +209,8 @@ class _Places(NamedTuple):
 class Combining:
     """Combines arrived tuples of one side with those of all others, key by key.
 
-    `tuples`: per side; all of K keys. After `combined`, `candidates` and `results` (K,) count what
-    was looked at, and what came out.
+    `tuples`: per side, all of K keys. After `combined`, `candidates` and `results` (K,) count the
+    combinations that were looked at and made.
     """
 
     def __init__(self, spec: MultiwaySpec, tuples: Mapping[Side, Tuples], n_keys: int) -> None:
@@ -221,7 +221,7 @@ class Combining:
         self.results = np.zeros(n_keys, np.int64)
 
     def combined(self, arrived: Side) -> Iterator[Mapping[Side, Ints]]:
-        """Combinations, some at a time: per side the rows of its tuples."""
+        """All combinations, some at a time: side -> (n,) rows of its tuples."""
         of_key = self.tuples[arrived].of_key
         others = [side for side in self.tuples if side is not arrived]
         others.sort(key=lambda side: len(self.tuples[side].of_key))  # the fewest first
@@ -245,7 +245,7 @@ class Combining:
             yield from self._extended(longer, of_key[owners], later)
 
     def _partners(self, rows: Mapping[Side, Ints], of_key: Ints, side: Side) -> tuple[Ints, Ints]:
-        """(n,) combinations -> from and up to which row `side` has tuples that are near to each."""
+        """(n,) combinations -> (n,) first and (n,) end row of the tuples of `side` near each."""
         places, nearness = self._places[side], self._spec.nearness
         if nearness is None:
             return places.starts[of_key], places.starts[of_key + 1]

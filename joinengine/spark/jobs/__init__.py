@@ -1,1 +1,1 @@
-"""The tasks of a batch on Spark: jobs for each step, or tasks that stay in a session's slots."""
+"""Runs the tasks of a batch on Spark: as a job for each step, or as resident tasks."""

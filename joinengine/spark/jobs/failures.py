@@ -1,4 +1,4 @@
-"""The error that ended a query, as an error of joinengine.
+"""Converts the error that ended a query into an error of joinengine.
 
 Why: an error inside a batch passes through Python, py4j, the JVM and Spark's Python again, and
 comes out as a page of traces. A user needs the class of the error and its one sentence. The trace
@@ -22,11 +22,11 @@ from pyspark.errors.exceptions.captured import CapturedException
 from joinengine.model import errors
 from joinengine.model.errors import CannotWrite, CheckpointMismatch, JoinEngineError
 
-# A logger of its own below `joinengine`: traces are for those who have set up logging. Silencing
-# them on the parent would also silence its warnings (that another driver was first, say).
+# A separate logger below `joinengine`: traces are for users who have set up logging. Silencing them
+# on the parent would also silence its warnings (for example, that another driver was first).
 LOGGER = logging.getLogger("joinengine.failures")
 LOGGER.addHandler(logging.NullHandler())
-#: Spark's name of the error if two drivers write the same entry of its log.
+#: Spark's name for the error of two drivers that write the same entry of its log.
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
 #: The line that ends a Python trace: the class of the error, with its module, and its message.
 _PYTHON_ERROR = re.compile(
@@ -34,11 +34,11 @@ _PYTHON_ERROR = re.compile(
 )
 #: A cause of an error in the JVM: its class and message.
 _CAUSE = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
-#: The error that a call from Python has met in the JVM: its class and message.
+#: The error of a call from Python into the JVM: its class and message.
 _THROWN = re.compile(r"^: (?:[\w$]+\.)*([\w$]+: .+)$", re.M)
-#: The file that Spark was reading, whose cause does not name it.
+#: The file that Spark was reading; the cause of the error does not name it.
 _READING = re.compile(r"Encountered error while reading file (\S+)\.(?:\s|$)")
-#: What comes from the JVM; its text has the traces of tasks.
+#: Errors from the JVM, whose text holds the traces of tasks.
 _OF_SPARK = (StreamingQueryException, Py4JJavaError, CapturedException)
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
@@ -50,13 +50,13 @@ def plain_error(error: BaseException) -> JoinEngineError:
     if not isinstance(error, _OF_SPARK):
         text = "".join(traceback.format_exception(error))
         failure = _disk_of(text) or _failed(f"{type(error).__name__}: {error}")
-        failure.__cause__ = error  # of a function of the user's, which is where to look
+        failure.__cause__ = error  # the user's own function may have raised it
         return failure
     return told_by_spark(str(error))
 
 
 def told_by_spark(text: str) -> JoinEngineError:
-    """The error that a text of Spark's is about, with the traces of tasks in it."""
+    """The error that an error text of Spark's, with the traces of tasks, reports."""
     if _CONCURRENT in text:
         return CheckpointMismatch(
             "the previous driver of this checkpoint wrote to Spark's log at the same moment; "
@@ -70,7 +70,7 @@ def told_by_spark(text: str) -> JoinEngineError:
         return kind(ours[2].strip()) if issubclass(kind, JoinEngineError) else _failed(ours[0])
     said = _PYTHON_ERROR.findall(text)
     causes = _CAUSE.findall(text)
-    if said and causes and said[-1][0].endswith("Py4JJavaError"):  # says no more than that it was
+    if said and causes and said[-1][0].endswith("Py4JJavaError"):  # it only points to the cause
         file = [f"{reading[1]} cannot be read"] if (reading := _READING.search(text)) else []
         return _failed(": ".join([*file, *causes[-1]]))
     if said:
@@ -80,14 +80,14 @@ def told_by_spark(text: str) -> JoinEngineError:
 
 
 def _disk_of(text: str) -> CannotWrite | None:
-    """The error for a disk that is met elsewhere than in our storage; None: it was not a disk.
+    """The error for a disk problem outside the engine's storage; None: the disk is not the cause.
 
     Spark writes its logs to the checkpoint, and scratch files to `spark.local.dir`; libraries of
-    tasks may have files of their own.
+    tasks may write other files.
     """
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         said = os.strerror(number)
-        # What opens a file in the JVM says only `path (reason)`, and Spark leaves its class away.
+        # If a file cannot be opened, the JVM says only `path (reason)`; Spark omits the class.
         in_the_jvm = rf"(?:IOException|FSError|FileSystemException)\b.*{said}|/\S+ \({said}\)"
         if re.search(rf"{in_the_jvm}|OSError: \[Errno {number}\]", text):
             return CannotWrite(
@@ -104,7 +104,7 @@ def _failed(what: str) -> JoinEngineError:
 
 @contextmanager
 def in_own_words() -> Iterator[None]:
-    """Raise what ended a query, or kept it from its start, as a JoinEngineError.
+    """Raise an error inside, at the start of a query or from its end, as a JoinEngineError.
 
     Spark's trace goes to the log.
     """
@@ -117,10 +117,10 @@ def in_own_words() -> Iterator[None]:
 
 @contextmanager
 def unless_interrupted() -> Iterator[None]:
-    """Stop a query inside, perhaps on the thread that runs it, as a listener does.
+    """For stopping a query inside, perhaps on the thread that runs it, as a listener may do.
 
-    Spark marks the query as ended, interrupts that thread, and waits for its end. On the thread
-    itself this wait is what is interrupted, at once; the query still ends behind its batch.
+    Spark marks the query as ended, interrupts its thread, and waits for it. On that very thread,
+    the interrupt ends the wait at once; the query still ends after its batch.
     """
     try:
         yield
@@ -133,8 +133,8 @@ class Stopped(Exception):
     """A batch was cut short because its query is being stopped."""
 
 
-#: Spark takes a batch that failed with such a text for one that it has interrupted itself. Its own
-#: search of a longer text, with the trace of the JVM, overflows the stack.
+#: The text by which Spark recognises a batch that it has interrupted itself. Spark's search of a
+#: longer text, with the trace of the JVM, overflows the stack.
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling a job: "
     "java.lang.InterruptedException"
@@ -143,9 +143,9 @@ _INTERRUPTED = (
 
 @contextmanager
 def short_if(stopping: Callable[[], bool]) -> Iterator[None]:
-    """An error of a batch whose query is being stopped becomes a Stopped that Spark understands.
+    """Turns an error of a batch whose query is being stopped into a Stopped that Spark understands.
 
-    Nothing is lost: what was not committed is done again by the next start.
+    Nothing is lost: the next start repeats a batch that was not committed.
     """
     try:
         yield

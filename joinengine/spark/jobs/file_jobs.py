@@ -1,7 +1,7 @@
-"""The tasks of a batch whose blocks are files: orders for tasks that stay, or jobs of Spark.
+"""Runs the tasks of a batch whose blocks are files: by resident tasks, or by jobs of Spark.
 
-Instructions of jobs are files of the exchange folder, which all executors see; those of tasks that
-stay are sent to them (joinengine.staying.pool).
+Jobs find their instructions in files of the exchange folder, which all executors see. Resident
+tasks get theirs as orders (`joinengine.staying.pool`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class FileJobs(SparkJobs):
         super().__init__(*args, **named)
         self._name_of_functions = self._world.nonce()
         self._route_orders = RouteOrders(self._streams.readings)
-        #: how much each task may read ahead; it follows from the last batch's instructions
+        #: how many bytes each task may read ahead, from the instructions of the last batch
         self._ahead_bytes = 0
-        #: step and how many tasks it has -> where they run, and the RDD of their reports
+        #: (step, its number of tasks) -> where they run, and the RDD of their reports
         self._rdds: dict[tuple[str | int, int], tuple[tuple[Location, ...] | None, RDD[Any]]] = {}
 
     @override
@@ -72,7 +72,7 @@ class FileJobs(SparkJobs):
 
     @override
     def read_ahead(self, start: Position) -> None:
-        """Tasks that stay read what they would route next."""
+        """Resident tasks read what they would route next; jobs read nothing ahead."""
         if self._stays and self._why_now is None:
             portions = self._streams.after(start)
             orders = [(encode(portion), b"%d" % self._ahead_bytes) for portion in portions]
@@ -80,7 +80,7 @@ class FileJobs(SparkJobs):
 
     @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
-        """One job; collects one row per task."""
+        """Run the tasks as orders or as one job, which collects one report per task."""
         name = _step(operator)
         instructions = [encode(task) for task in tasks]
         locations = self._locality.locations(operator, tasks)
@@ -122,7 +122,7 @@ class FileJobs(SparkJobs):
         orders: Sequence[Order],
         locations: Sequence[Location] | None = None,
     ) -> list[bytes] | None:
-        """The reports of tasks that stay; None: a job is to do it."""
+        """The reports of resident tasks; None: a job must carry out the step."""
         if not self._stays:
             return None
         name = self._name_of(step)
@@ -136,7 +136,7 @@ class FileJobs(SparkJobs):
         return reports
 
     def _name_of(self, step: str) -> str:
-        """How the function of a step is called in tasks that stay."""
+        """The name of a step's function in resident tasks."""
         return f"{self._name_of_functions}-{step}"
 
     @override
@@ -151,9 +151,9 @@ class FileJobs(SparkJobs):
         function: Callable[..., Any],
         locations: tuple[Location, ...] | None = None,
     ) -> RDD[Any]:
-        """Tasks of a step that find what they have to do by their number; made again if they move.
+        """The RDD of a step, whose tasks find their instructions by number; new if they move.
 
-        `step`: what it is called, or the number of an operator.
+        `step`: its name, or the number of an operator.
         """
         known = self._rdds.get((step, tasks))
         if known is None or known[0] != locations:
@@ -168,7 +168,7 @@ class FileJobs(SparkJobs):
 
     @contextmanager
     def _announced(self, folder: str, name: str) -> Iterator[None]:
-        """Jobs inside find their instructions at `folder/name`."""
+        """Jobs in the block find their instructions at `folder/name`."""
         self._context.setLocalProperty(PLAN_PROPERTY, f"{folder}/{name}")
         yield
 

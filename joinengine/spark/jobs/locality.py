@@ -1,19 +1,19 @@
-"""Tasks go back to the executor that ran them last, since it has their run files in its file cache.
+"""Sends tasks back to the executor that ran them last, whose file cache has their run files.
 
-Why: over an object store a task whose executor has no copies downloads all of its state. Spark
-knows nothing of these copies, and deals tasks out at random.
+Why: over an object store, a task whose executor has no copies must download all its state. Spark
+knows nothing of these copies, and assigns tasks at random.
 
-How: a task tells its executor. The next time the driver gives the same instances to a task, the
-task's partition names that executor as its preferred location. PySpark has no call for it, so the
-RDD is made in the JVM. What is read from a shuffle has no locations of its own, and Spark's zip
-of such partitions takes functions of the JVM alone; hence the diagonal of a product with partitions
-of one element, which names the locations of these.
+How: a task reports its executor. When the driver next runs a task for the same instances, the
+task's partition names that executor as its preferred location. PySpark has no call for this, so the
+RDD is made in the JVM. Partitions read from a shuffle have no locations, and Spark's zip of such
+partitions takes only functions of the JVM. Hence the diagonal of a cartesian product with
+partitions of one element: it has the locations of the latter.
 
-Law: a preference is no demand. An executor that is gone is named no more, none is named for more
-tasks than its share, and a task waits WAIT for one that is busy.
-Cost: none where the state lies in a folder; else a look at the executors, and while the locations
-stay the same some calls of the JVM for each job. A product has the square of its tasks as
-partitions, which Spark makes as objects; so above MOST_TASKS tasks take what comes.
+Law: a preference is no demand. An executor that is gone is no longer named, no executor is named
+for more tasks than its share, and a task waits at most WAIT for a busy one.
+Cost: none if the state lies in a folder. Otherwise a look at the executors and, while the locations
+stay the same, some JVM calls for each job. A product of n tasks has n * n partitions, which Spark
+creates as objects; so with more than MOST_TASKS tasks, tasks run anywhere.
 """
 
 from __future__ import annotations
@@ -39,22 +39,21 @@ from joinengine.operators.base import Operator, OperatorTask
 from joinengine.wire.reports import OperatorReport
 from joinengine.world.buckets import is_url
 
-#: Of a task for an executor that is busy, and then for its host. A miss costs a download.
+#: How long a task waits for a busy executor, and then for its host. A miss costs a download.
 WAIT = "50ms"
-#: The same where the executor alone has files of the task. An executor that is gone is not waited
-#: for.
+#: The same if only the executor has the task's files. No task waits for an executor that is gone.
 LONG_WAIT = "3s"
 #: With more tasks the product of their partitions would have more than a quarter of a million.
 MOST_TASKS = 512
-#: Spark's settings of the wait: the first is what the others are unless they are set.
+#: Spark's settings of the wait: the first is the default of the others.
 _ALL, *_WAITS = (f"spark.locality.wait{what}" for what in ("", ".process", ".node", ".rack"))
 #: Processes between a worker and its executor: PySpark's daemon, and perhaps a shell.
 _MOST_PARENTS = 4
 
-#: Masters under which all of Spark is one process, and one that starts so many executors.
+#: Masters under which all of Spark is one process, and the one that starts some local executors.
 _ONE_PROCESS = re.compile(r"local(\[.*\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)")
-#: How long a query waits for executors to come, and how often it looks, in seconds.
+#: Seconds that a query waits for executors to register, and between two looks.
 _PATIENCE_S = 30.0
 _QUIET_S = 1.0
 _PAUSE_S = 0.1
@@ -65,10 +64,10 @@ Location = str | None
 
 @cache
 def own_location() -> Location:
-    """The executor of this worker process; None: Spark runs in one process, or it is not told.
+    """The executor of this worker process; None: Spark runs in one process, or it is not known.
 
-    An executor's command says which it is: a Python worker can read it nowhere else under all
-    of Spark's masters.
+    It is read from the executor's command line, the only place where a Python worker finds it under
+    all of Spark's masters.
     """
     executor = own_executor()
     return None if executor is None else executor[1]
@@ -87,12 +86,12 @@ def own_executor() -> tuple[int, str] | None:
 
 
 def executors(context: SparkContext) -> list[str]:
-    """The locations of the executors that are alive, the oldest first; none if there is none."""
+    """The locations of the executors that are alive, oldest first."""
     return list(executor_cores(context))
 
 
 def executor_cores(context: SparkContext) -> dict[str, int]:
-    """The same, and how many cores each of them has."""
+    """Location of an executor that is alive -> its cores, oldest first."""
     alive = alive_numbers(context)
     if not alive:
         return {}
@@ -111,7 +110,10 @@ def executor_cores(context: SparkContext) -> dict[str, int]:
 
 
 def executors_at_start(context: SparkContext) -> list[str]:
-    """The same, once as many are there as Spark was asked for, and no more come for a second."""
+    """As `executors`, after a wait until all requested ones are there and no more register.
+
+    Empty if Spark runs in one process.
+    """
     master = str(context.master)
     if _ONE_PROCESS.fullmatch(master):
         return []
@@ -141,7 +143,7 @@ def number_of(location: str) -> str:
 
 
 def location_in(command: Sequence[str]) -> Location:
-    """The executor that a command runs; None: it runs none.
+    """The executor that a command line starts; None: it starts none.
 
     >>> location_in(["java", "..Backend", "--executor-id", "3", "--hostname", "10.0.0.7"])
     'executor_10.0.0.7_3'
@@ -154,10 +156,10 @@ def location_in(command: Sequence[str]) -> Location:
 
 
 class Locality:
-    """Where tasks ran last; known to this driver alone, so a restart begins anew."""
+    """Where tasks ran last. Only this driver knows it, so a restart begins without it."""
 
     def __init__(self, context: SparkContext, slots: Sequence[str] = ()) -> None:
-        """`slots`: the executors on which tasks have fixed places, task t at t modulo so many."""
+        """`slots`: the n executors on which tasks have fixed places, task t at slot t modulo n."""
         self._context = context
         self._slots: list[Location] = list(slots)
         #: operator -> how many tasks it had last
@@ -178,7 +180,7 @@ class Locality:
     def locations(
         self, operator: Operator, tasks: Sequence[OperatorTask]
     ) -> tuple[Location, ...] | None:
-        """Where tasks are to run; None: anywhere."""
+        """The preferred locations of tasks; None: anywhere."""
         if self._slots:
             self._fill_slots()
             n = len(self._slots)
@@ -191,7 +193,7 @@ class Locality:
         return shared_out(last, alive_numbers(self._context))
 
     def _fill_slots(self) -> None:
-        """Give the places of executors that are gone to new ones."""
+        """Give the slots of executors that are gone to new executors."""
         alive = executors(self._context)
         new = [slot for slot in alive if slot not in self._slots]
         for place, slot in enumerate(self._slots):
@@ -199,7 +201,7 @@ class Locality:
                 self._slots[place] = new.pop(0) if new else None
 
     def last_of(self, operator: Operator, instances: int) -> list[Location]:
-        """Per instance where the task ran that hosts it; None: it has not, or that is unknown."""
+        """Per instance, where its task last ran; None: it has not run, or this is unknown."""
         n = self._tasks.get(operator.index, 1)
         return [self._last.get((operator.index, instance % n)) for instance in range(instances)]
 
@@ -216,9 +218,9 @@ class Locality:
         ]
 
     def kill(self) -> str:
-        """Kill an executor, the newest that has a place or that is there; its location.
+        """Kill the executor of the last slot or, without slots, the newest one; its location.
 
-        Raises InvalidRequest if there is none.
+        Raises InvalidRequest if there is no executor.
         """
         there = [slot for slot in self._slots if slot is not None] or executors(self._context)
         if not there:
@@ -247,7 +249,7 @@ class Locality:
         return self._context._jsc.sc().makeRDD(seq(pairs), kind).toJavaRDD()
 
     def at(self, operator: int, locations: tuple[Location, ...], rdd: RDD[bytes]) -> RDD[bytes]:
-        """The partitions of `rdd`, as they are, each at its location."""
+        """The partitions of `rdd`, unchanged, each at its location."""
         jvm, n = self._jvm, len(locations)
         product = self.located(operator, locations)._jrdd.cartesian(rdd._jrdd)
         diagonal = jvm.PythonUtils.toSeq([i * n + i for i in range(n)]).toSet()
@@ -258,7 +260,9 @@ class Locality:
 
 
 def shared_out(last: Sequence[Location], alive: Collection[str]) -> tuple[Location, ...] | None:
-    """Locations less those of executors that are not `alive`, and what is more than a share.
+    """Locations with None for executors that are not `alive`, and for tasks beyond a fair share.
+
+    None: no location is left.
 
     >>> shared_out(["executor_a_1", "executor_b_2", "executor_a_1", "executor_a_1"], ["1", "3"])
     ('executor_a_1', None, 'executor_a_1', None)
@@ -271,7 +275,7 @@ def shared_out(last: Sequence[Location], alive: Collection[str]) -> tuple[Locati
     return tuple(locations) if any(locations) else None
 
 
-#: Why no executor can be killed.
+#: The message if no executor can be killed.
 NO_EXECUTOR = (
     "kill: Spark runs in one process here, so there is no executor to kill; use a cluster or "
     "--master 'local-cluster[3,1,2048]'"
@@ -282,7 +286,7 @@ NO_EXECUTOR = (
 class Killing:
     """A task that kills its executor if that is `victim`; for `mapPartitions`.
 
-    Spark runs it again elsewhere, where it does nothing.
+    Spark runs it again on another executor, where it does nothing.
     """
 
     victim: str
@@ -299,7 +303,7 @@ class Killing:
 
 _turn = Lock()
 _waiting = 0
-#: The settings that are ours as long as anybody waits.
+#: The settings that joinengine has changed, as long as any job waits.
 _ours = list[str]()
 
 
@@ -307,11 +311,10 @@ _ours = list[str]()
 def short_wait(
     context: SparkContext, locations: tuple[Location, ...] | None, wait: str = WAIT
 ) -> Iterator[None]:
-    """The tasks of jobs inside wait no longer than `wait` for their locations.
+    """The tasks of jobs in the block wait no longer than `wait` for their locations.
 
-    Spark reads the settings when it begins with the tasks of a job, from those of its context; so
-    they are another as long as such a job runs, also for jobs that other threads begin then. What
-    the user has set stays.
+    Spark reads these settings from its context when the tasks of a job begin. So they also apply to
+    jobs that other threads begin in the meantime. Settings of the user stay.
     """
     if locations is None:
         yield
@@ -325,7 +328,7 @@ def short_wait(
 
 
 def _shorten(conf: Any, change: int, wait: str) -> None:
-    global _waiting  # noqa: PLW0603 # the settings are the context's, of which there is one
+    global _waiting  # noqa: PLW0603 # the settings belong to the only context of the process
     with _turn:
         _waiting += change
         if conf.contains(_ALL):

@@ -1,4 +1,4 @@
-"""Whether the tasks of a query stay, or each step is a job of Spark, and why."""
+"""Decides whether the tasks of a query are resident, or each step is a job of Spark."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from joinengine.spark.query.frame_sinks import FrameSink, TransformedParquetSink
 def why_jobs(
     spark: SparkSession, settings: Settings, sink: Sink, *, has_frames: bool
 ) -> str | None:
-    """Why the tasks of a query cannot stay (joinengine.spark.jobs.slots), in words; None: they can.
+    """Why the tasks of a query are not resident (see `slots`), in words; None: they are.
 
-    `has_frames`: a DataFrame is among its streams. Raises InvalidRequest if tasks are asked to
-    stay that cannot.
+    `has_frames`: a DataFrame is among its streams. Raises InvalidRequest if the user requires
+    resident tasks and they are impossible.
     """
     if settings.tasks is Tasks.JOBS:
         return "option 'tasks' is 'jobs'"
@@ -33,7 +33,7 @@ def why_jobs(
 def _obstacle(
     spark: SparkSession, settings: Settings, sink: Sink, *, has_frames: bool
 ) -> str | None:
-    """Why the tasks of a query cannot stay, in words; None: they can."""
+    """Why the tasks of a query cannot be resident, in words; None: they can."""
     if has_frames:
         return "a DataFrame is among the streams, and Spark delivers its rows in jobs"
     if settings.exchange is ExchangeKind.SHUFFLE:

@@ -1,7 +1,7 @@
-"""Result files that are merged, or delivered to an outside system, by one Spark job.
+"""Merges result files, or delivers them to an outside system, in one Spark job.
 
-Tasks that stay do it, if any do: one keeps its producers from one delivery to the next. The order
-of the tasks is that of the writers, so a writer finds its producer where it was.
+If there are resident tasks, they do it instead: a resident task keeps its producers from one
+delivery to the next. Tasks are in the order of the writers, so a writer finds its producer again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _Report = TypeVar("_Report")
 
 @dataclass(frozen=True)
 class ResultJobs(Generic[_Task, _Report]):
-    """Carries out tasks over result files, of which each makes a report.
+    """Carries out tasks over result files; each task returns a report.
 
-    `name`: as in `SparkJobs`. `verb`: what tasks that stay call it. `does`: what Spark's page does.
-    `function`: what carries out one task, encoded. `reports`: the type of the reports.
+    `name`: as in `SparkJobs`. `verb`: the name of the work in resident tasks; `does`: on Spark's
+    page. `function`: carries out one task, encoded. `reports`: the type of the reports.
     """
 
     spark: SparkSession
@@ -42,14 +42,14 @@ class ResultJobs(Generic[_Task, _Report]):
     reports: type[_Report]
 
     def __call__(self, tasks: Sequence[_Task]) -> list[_Report]:
-        """The reports, in the order of the tasks."""
+        """Carry out the tasks; the reports, in the order of the tasks."""
         encoded = self._carried_out([encode(task) for task in tasks])
         return [decode(report, self.reports) for report in encoded]
 
     def _carried_out(self, orders: list[bytes]) -> Sequence[bytes]:
         context = self.spark.sparkContext
         pool = pool_of(context) if obstacle(context) is None else None
-        if pool is not None and pool.holds:  # a job would wait for its slots
+        if pool is not None and pool.holds:  # a job would wait for the pool's slots
             try:
                 orders_alone = [(order,) for order in orders]
                 reports = pool.carry_out(self, self.verb, self.function, orders_alone)
@@ -64,12 +64,12 @@ class ResultJobs(Generic[_Task, _Report]):
 
 
 def merges(spark: SparkSession, name: str | None) -> ResultJobs[MergeTask, MergeReport]:
-    """Merges result files."""
+    """The jobs that merge result files."""
     return ResultJobs(spark, name, "merge", "merge result files", _merged, MergeReport)
 
 
 def deliveries(spark: SparkSession, name: str | None) -> ResultJobs[DeliverTask, DeliverReport]:
-    """Delivers result files to topics."""
+    """The jobs that deliver result files to topics."""
     return ResultJobs(spark, name, "deliver", "deliver results", _delivered, DeliverReport)
 
 

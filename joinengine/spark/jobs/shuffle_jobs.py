@@ -1,14 +1,14 @@
-"""The tasks of a batch as Spark jobs whose tuples travel through Spark's own shuffle.
+"""Runs the tasks of a batch as Spark jobs whose tuples travel through Spark's own shuffle.
 
-Why: where executors share no folder, Spark's shuffle brings bytes from task to task; Celeborn or
-Uniffle take its place by configuration (docs/decisions/0016).
+Why: if executors share no folder, Spark's shuffle carries bytes from task to task; Celeborn or
+Uniffle can replace it by configuration (docs/decisions/0016).
 
-How: tasks yield lines (joinengine.spark.jobs.tasks), which the JVM shuffles as pairs of a number
+How: tasks yield lines (`joinengine.spark.jobs.tasks`), which the JVM shuffles as pairs of a number
 and bytes, as PySpark's own `partitionBy` does. A shuffle has partition 0 for the reports of its
-tasks, and one for each task of each operator. A job that asks for partition 0 alone runs the
-senders; the shuffle stays for the rest of the batch, so a job of an operator that reads it, or
-reads it again after a loss, does not run them once more. If an executor is lost with its part,
-Spark runs those senders again, and they send the same packets (joinengine.exchange.packets).
+tasks, and one partition for each task of each operator. A job that reads only partition 0 runs the
+senders. The shuffle stays for the rest of the batch, so the jobs of operators read it without
+running the senders again, even after a loss. If an executor is lost with its part, Spark runs the
+senders of that part again, and they send the same packets (`joinengine.exchange.packets`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from joinengine.state.manifest import Position
 from joinengine.wire.codec import decode, encode
 from joinengine.wire.reports import OperatorReport, RouteReport
 
-#: The number of a partitioner. With equal ones partitions of several shuffles can be read as one.
+#: The number of all partitioners. If they are equal, partitions of several shuffles can be united.
 _PARTITIONER = 0
 
 
@@ -53,14 +53,14 @@ class ShuffleJobs(SparkJobs):
         super().__init__(*args, **named)
         self._jvm: Any = self._context._jvm
         self._plan: RoutePlan | None = None
-        #: the shuffles of the running batch, and those that are of no use any more
+        #: the shuffles of the running batch, and those that are no longer needed
         self._shuffles, self._useless = list[Any](), list[Any]()
 
     @override
     def route(
         self, frame: DataFrame | None, plan: RoutePlan, start: Position, end: Position
     ) -> list[RouteReport]:
-        """One job over the sources; what the batch before has shuffled is removed."""
+        """Run one job over the sources. Removes the shuffles of the previous batch."""
         for shuffle in (*self._shuffles, *self._useless):
             self._remove(shuffle)
         self._shuffles, self._useless = [], []
@@ -96,9 +96,9 @@ class ShuffleJobs(SparkJobs):
         return [decode(report, RouteReport) for report in contents]
 
     def _note_order(self, sources: Collection[int], lines: Any) -> None:
-        """Note whether a second attempt of a route task may see its rows in another order.
+        """Note the sources whose rows a second attempt of a route task may see in another order.
 
-        Raises InvalidRequest if rows may even come to another task then.
+        Raises InvalidRequest if rows may even reach another task then.
         """
         assert self._plan is not None
         match lines.outputDeterministicLevel().toString():
@@ -114,7 +114,7 @@ class ShuffleJobs(SparkJobs):
 
     @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
-        """One job; if the results go on, they stay in a shuffle."""
+        """Run one job; results for a later operator stay in a shuffle."""
         header = tasks[0].header
         lost = {instance for task in tasks for instance in task.stored.lost}
         instructions = [encode(replace(task, arriving=())) for task in tasks]
@@ -142,8 +142,8 @@ class ShuffleJobs(SparkJobs):
         return reports
 
     def _packets(self, operator: Operator, tasks: int, lost: Collection[int]) -> RDD[bytes]:
-        """What has come to the tasks of an operator; all get what came to `lost` instances."""
-        if not self._shuffles:  # nothing has come; what is due is due all the same
+        """The packets for each task of an operator; all tasks get those for `lost` instances."""
+        if not self._shuffles:  # no tuple has arrived, but the tasks may have due work
             return self._context.parallelize([], tasks)
         own = [partition_of(operator.index, task, self._most) for task in range(tasks)]
         packets = self._read(self._shuffles, own)
@@ -154,28 +154,28 @@ class ShuffleJobs(SparkJobs):
         self._useless.append(shuffle)
         return self._read([shuffle], own)
 
-    # Shuffles, as pairs of Java
+    # Shuffles, as Java pairs
 
     @property
     def _most(self) -> int:
-        """How many tasks an operator has at most."""
+        """The most tasks that an operator has."""
         assert self._plan is not None
         assert isinstance(self._plan.exchange, ThroughShuffle)
         return self._plan.exchange.tasks
 
     def _shuffled(self, lines: Any) -> Any:
-        """An RDD of Java with lines -> a shuffle of them, which runs when it is first read."""
+        """A Java RDD of lines -> a shuffle of them, which runs when it is first read."""
         assert self._plan is not None
         last = partition_of(self._operators - 1, self._most - 1, self._most)
         partitioner = self._jvm.PythonPartitioner(last + 1, _PARTITIONER)
         return self._jvm.PairwiseRDD(lines).asJavaPairRDD().partitionBy(partitioner)
 
     def _reports(self, shuffle: Any) -> list[bytes]:
-        """What its tasks have sent to the driver; this runs them."""
+        """Run the senders of a shuffle; their reports."""
         return self._read([shuffle], [REPORTS]).collect()
 
     def _read(self, shuffles: Sequence[Any], partitions: Sequence[int]) -> RDD[bytes]:
-        """Some partitions; each holds what all the shuffles have brought there."""
+        """The given partitions, each with the content of that partition in all shuffles."""
         pairs, jvm = shuffles[0], self._jvm
         if len(shuffles) > 1:
             gateway: Any = self._context._gateway
@@ -190,7 +190,7 @@ class ShuffleJobs(SparkJobs):
         return RDD(pruned.toJavaRDD(), self._context, NoOpSerializer())
 
     def _remove(self, shuffle: Any) -> None:
-        """Have all executors remove it, now and not when the JVM next collects garbage."""
+        """Make all executors remove a shuffle now, not when the JVM next collects garbage."""
         cleaner = self._context._jsc.sc().cleaner()
         if cleaner.isDefined():
             number = shuffle.rdd().dependencies().head().shuffleId()
@@ -198,7 +198,7 @@ class ShuffleJobs(SparkJobs):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Route tasks of jobs inside find their instructions, also if they run again."""
+        """Route tasks of jobs in the block find their instructions, even if they run again."""
         self._context.setLocalProperty(
             ROUTE_PROPERTY, base64.b64encode(encode(self._plan)).decode()
         )
@@ -209,7 +209,7 @@ class ShuffleJobs(SparkJobs):
 
 
 def _lines_of(rdd: RDD[bytes]) -> Any:
-    """The lines that Python tasks yield, as an RDD of Java."""
+    """The lines that Python tasks yield, as a Java RDD."""
     rdd._bypass_serializer = True  # type: ignore[attr-defined]
     return rdd._jrdd.rdd()
 

@@ -1,6 +1,6 @@
-"""The slots of a Spark session, for tasks that stay in them (joinengine.staying.pool).
+"""The slots of a Spark session, for resident tasks (`joinengine.staying.pool`).
 
-A slot is what one task of Spark's occupies: `spark.task.cpus` cores of an executor.
+A slot is the `spark.task.cpus` cores of an executor that one Spark task occupies.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from joinengine.staying.wire import Address, Caller, Secret, connected, introduc
 
 #: A master under which all of Spark runs in one process, and its cores.
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
-#: A master under which all of Spark runs on this machine, executors as processes of their own.
+#: A master under which all of Spark runs on this machine, with executors as separate processes.
 _LOCAL_CLUSTER = "local-cluster["
 _STANDALONE = "spark://"
 _LOOPBACK = "127.0.0.1"
-#: Settings under which each step is a job on executors of their own, and why.
+#: Setting under which tasks cannot be resident on separate executors -> why.
 _SETTINGS = {
     "spark.dynamicAllocation.enabled": "tasks that stay would never release an executor",
     "spark.speculation": "Spark would run a second copy of each resident task",
@@ -41,18 +41,18 @@ _SETTINGS = {
     "spark.network.crypto.enabled": "tasks that stay do not encrypt their answers",
     "spark.ssl.rpc.enabled": "tasks that stay do not encrypt their answers",
 }
-#: How often Spark is asked for tasks that run on.
+#: Seconds between two questions to Spark for tasks that are still running.
 _POLL_S = 0.05
-#: How long a task tries to connect.
+#: Seconds for which a task tries to connect.
 _REACH_S = 3.0
-#: Code travels as Spark sends its own.
+#: Encodes code as Spark does.
 _CODE: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-#: Groups of jobs, each with what a task of it says.
+#: Pairs of a job group and what one of its tasks reports.
 _Said = frozenset[tuple[str, str]]
 
 
 def obstacle(context: SparkContext) -> str | None:
-    """Why tasks cannot stay in a session, in words; None: they can."""
+    """Why tasks cannot be resident in a session, in words; None: they can."""
     master = str(context.master)
     if _LOCAL.fullmatch(master):
         return None if hasattr(socket, "AF_UNIX") else "this system has no Unix sockets"
@@ -79,9 +79,9 @@ class _Union(AccumulatorParam[_Said]):
 
 @dataclass(frozen=True)
 class Stay:
-    """Takes orders until the driver has no more; for `mapPartitionsWithIndex`.
+    """A resident task: takes orders until the driver ends it; for `mapPartitionsWithIndex`.
 
-    `group`: of its job; `unreached`: takes note of why the driver cannot be reached, if it cannot.
+    `group`: of its job. `unreached`: gets the reason if the driver cannot be reached.
     """
 
     address: Address
@@ -90,7 +90,7 @@ class Stay:
     unreached: Accumulator[_Said]
 
     def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[bytes]:
-        """Nothing."""
+        """Carry out orders; yields nothing."""
         for _ in rows:
             pass
         end_quietly()
@@ -107,7 +107,7 @@ class Stay:
 
 
 class SparkSlots(Slots):
-    """Those of a session of Spark's."""
+    """The slots of a Spark session."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -157,20 +157,20 @@ class SparkSlots(Slots):
 
     @override
     def cancel(self, group: str) -> None:
-        with suppress(Exception):  # there may be no JVM any more
+        with suppress(Exception):  # the JVM may be gone
             self._context.cancelJobGroup(group)
 
     @override
     def settle(self, within_s: float) -> None:
-        """Spark tells this process of the end of each task, and prints an error if it has gone."""
+        """Wait, because Spark reports the end of each task to this process, or prints an error."""
         end_s = time.monotonic() + within_s
-        with suppress(Exception):  # there may be no JVM any more
+        with suppress(Exception):  # the JVM may be gone
             jvm: Any = self._context._jsc
             while time.monotonic() < end_s and any(
                 info.numRunningTasks() for info in jvm.sc().statusTracker().getExecutorInfos()
             ):
                 time.sleep(_POLL_S)
-            time.sleep(_POLL_S)  # it counts a task as ended a little before it tells
+            time.sleep(_POLL_S)  # Spark counts a task as ended a little before it reports it
 
     @override
     def others_wait(self, group: str) -> bool:
@@ -197,7 +197,7 @@ class SparkSlots(Slots):
 
 
 def _run_job(context: SparkContext, group: str, count: int, stay: Stay) -> None:
-    with suppress(Exception):  # whoever gives orders sees that its tasks are gone
+    with suppress(Exception):  # the pool sees that its tasks are gone
         context.setJobGroup(group, "joinengine: tasks that stay", interruptOnCancel=True)
         context.parallelize(range(count), count).mapPartitionsWithIndex(stay).count()
 

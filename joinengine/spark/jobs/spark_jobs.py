@@ -1,7 +1,7 @@
-"""The tasks of a batch as Spark jobs: one for the route tasks, and one for each operator.
+"""Runs the tasks of a batch as Spark jobs: one for the route tasks, and one for each operator.
 
-What is the same under every exchange; joinengine.spark.jobs.file_jobs does it with files, or has
-tasks that stay do it, and joinengine.spark.jobs.shuffle_jobs through Spark's shuffle.
+This module has what is common to all exchanges. `joinengine.spark.jobs.file_jobs` uses files, and
+resident tasks if possible; `joinengine.spark.jobs.shuffle_jobs` uses Spark's shuffle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from joinengine.world.world import World
 
 #: The local property by which Spark's web page names a job.
 _DESCRIPTION = "spark.job.description"
-#: Letters of a condition in the name of a job.
+#: The most characters of a condition in the name of a job.
 _MOST = 100
 
 
@@ -43,8 +43,8 @@ _MOST = 100
 class Shape:
     """How many operators a query has, and the executors on which their tasks have fixed places.
 
-    `name`: that of the query; Spark's web page shows it with each job. `why_jobs`: why tasks cannot
-    stay (joinengine.spark.jobs.slots); None: they can.
+    `name`: of the query; Spark's web page shows it with each job. `why_jobs`: why tasks are not
+    resident (`joinengine.spark.jobs.slots`); None: they are.
     """
 
     name: str | None
@@ -54,13 +54,11 @@ class Shape:
 
 
 class SparkJobs(Jobs):
-    """Spark jobs; operators travel with the job.
+    """Runs tasks as Spark jobs, which carry the operators.
 
-    `streams`: those of joinengine's own.
-    `tables`: the sources that are tables, each with a frame of what routing it yields.
-    `arrow_batches` says what the streaming query's own clone of the session must have set for the
-    rows of its sources.
-    `logs`: Spark's part of the checkpoint.
+    `streams`: joinengine's own streams. `tables`: source that is a table -> a frame whose rows are
+    the reports of routing it. `arrow_batches`: gives the settings that the streaming query's clone
+    of the session needs for its sources. `logs`: Spark's part of the checkpoint.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class SparkJobs(Jobs):
         self._operators, slots = shape.operators, shape.slots
         self._logs = logs
         self._why_jobs = shape.why_jobs
-        #: why a job has carried out a step of the running batch, though tasks may stay
+        #: why a job has carried out a step of the running batch, although tasks may be resident
         self._why_now: str | None = None
         self._world = world
         self._streams = streams
@@ -87,7 +85,7 @@ class SparkJobs(Jobs):
         self._arrow_batches = arrow_batches
         self._set: dict[str, str] = {}
         self._parallelism = parallelism(spark)
-        if slots:  # as many tasks on each
+        if slots:  # the same number of tasks on each executor
             self._parallelism = max(self._parallelism // len(slots), 1) * len(slots)
         self._locality = Locality(self._context, slots)
         self._wait = LONG_WAIT if slots else WAIT
@@ -98,11 +96,11 @@ class SparkJobs(Jobs):
 
     @cached_property
     def _pool(self) -> Pool:
-        return pool_of(self._context)  # which asks the JVM
+        return pool_of(self._context)  # this asks the JVM
 
     @property
     def tasks(self) -> str:
-        """What carries out the steps of a batch, in words."""
+        """What carries out the steps of a batch (resident tasks or jobs), in words."""
         why = self._why_jobs
         if why is None:
             why = self._pool.obstacle
@@ -129,7 +127,7 @@ class SparkJobs(Jobs):
     def route(
         self, frame: DataFrame | None, plan: RoutePlan, start: Position, end: Position
     ) -> list[RouteReport]:
-        """One job over the `Stream`s, if they bring tuples, and one over what Spark reads."""
+        """Run one job over the `Stream`s, if they bring tuples, and one over `frame`."""
         brought, self._why_now = self._streams.between(start, end), None
         reports = [brought.report]
         if brought.portions:
@@ -145,7 +143,7 @@ class SparkJobs(Jobs):
         return reports
 
     def _apply(self, settings: dict[str, str], clone: SparkSession) -> None:
-        """Change the query's clone of the session, so that all of `settings` is set there."""
+        """Set `settings` in the query's clone of the session."""
         for name in self._set.keys() - settings.keys():
             clone.conf.unset(name)
         for name, value in settings.items() - self._set.items():
@@ -154,12 +152,12 @@ class SparkJobs(Jobs):
 
     @override
     def logged(self, batch: int) -> dict[str, str]:
-        """Spark's logs of offsets and commits, if they lie apart from the state."""
+        """The content of Spark's logs of offsets and commits, if they lie apart from the state."""
         return self._logs.of_batch(batch)
 
     @override
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
-        """By what `logged` carries, else by Spark's log of offsets; DamagedState: there is none."""
+        """From `logged`, or else Spark's log of offsets. Raises DamagedState if there is none."""
         if not self._streams.sources:
             return {}
         name = f"offsets/{batch}"
@@ -173,62 +171,65 @@ class SparkJobs(Jobs):
 
     @override
     def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
-        """False if Spark has put tasks where they do not belong."""
+        """As in `Jobs`; False if Spark has run tasks on executors other than their own."""
         last = self._locality.last_of(operator, instances)
         return None not in last and len(set(zip(last, cycle(range(domains))))) == len(set(last))
 
     @override
     def kill(self) -> str:
-        """The newest one on which tasks have places."""
+        """Kill the newest executor on which tasks have places; its name."""
         self._make_way()
         host, _, number = self._locality.kill().removeprefix("executor_").rpartition("_")
         return f"executor {number} on {host}"
 
     @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
-        """One job for each."""
+        """Run one job for each table."""
         self._make_way()
         return self._routed(
             {(source,): frame for source, frame in self._tables.items()}, plan, "tables"
         )
 
     def _make_way(self) -> None:
-        """A job of ours comes, which would wait for the slots of tasks that stay."""
+        """Before a job of ours: give back the slots of resident tasks, which it would wait for."""
         if self._stays:
             self._pool.release()
 
     @override
     def read_ahead(self, start: Position) -> None:
-        """A job that reads what nobody has asked for would be in the way of others."""
+        """Do nothing: a job that only reads ahead would delay other jobs."""
 
     @override
     def cut_short(self) -> None:
-        """Jobs of a query that ends are cancelled by their group."""
+        """Do nothing: the jobs of a query that ends are cancelled by their group."""
 
     @abstractmethod
     def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
-        """The reports of the route tasks of `Stream`s, one for each portion."""
+        """Run the route tasks of `Stream`s, one for each portion; their reports."""
 
     @abstractmethod
     def _routed(
         self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
     ) -> list[RouteReport]:
-        """The reports of the route tasks of frames, each of some sources; `what` these are."""
+        """Run the route tasks of frames; their reports. `frames`: sources -> frame.
+
+        `what`: the sources, in words.
+        """
 
     @contextmanager
     def _described(self, batch: int, step: str) -> Iterator[None]:
-        """Jobs inside are called after the step."""
+        """Jobs in the block have the name of the step."""
         with described(self._context, f"{called(self._name)}, batch {batch}: {step}"):
             yield
 
 
 def called(name: str | None) -> str:
-    """How jobs of a query are called."""
+    """The start of the names of a query's jobs."""
     return "joinengine" if name is None else f"joinengine {name}"
 
 
 def step_of(operator: Operator) -> str:
-    """The step that runs an operator: its kind, its number, and on what it joins or groups.
+    """The name of the step that runs an operator: its kind, number, and join or group columns.
 
     >>> class Joining:
     ...     kind, index = "join", 1
@@ -242,7 +243,7 @@ def step_of(operator: Operator) -> str:
 
 @contextmanager
 def described(context: SparkContext, description: str) -> Iterator[None]:
-    """Jobs inside have this description; then those of the user's sink have Spark's own again."""
+    """Jobs in the block have this description; after it, Spark's own description is back."""
     before = context.getLocalProperty(_DESCRIPTION)
     context.setLocalProperty(_DESCRIPTION, description)
     try:

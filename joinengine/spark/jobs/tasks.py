@@ -1,11 +1,12 @@
 """The functions that Spark calls in its workers: they carry out instructions and yield a report.
 
-Under files the instructions of a batch lie in files of the exchange folder, and a local property of
-the job names them. So the functions that Spark ships never change, and their jobs can be reused
-batch after batch. Under a shuffle no folder is shared: a property holds what all route tasks are
-told, and the job what each of them reads, and the tasks of an operator (docs/decisions/0016). There
-tasks yield *lines*: the number of a partition, what goes there, the next number, and so on.
-Code travels only as Spark always sends it: an operator with the function of its job.
+Under files, the instructions of a batch lie in files of the exchange folder, and a local property
+of the job names them. So the functions that Spark ships never change, and their jobs can be reused
+batch after batch. Under a shuffle, no folder is shared: a property holds the common instructions of
+route tasks, and the job holds what each of them reads, and the instructions of an operator's tasks
+(docs/decisions/0016). Then tasks yield *lines*: the number of a partition, the bytes for it, the
+next number, and so on.
+Code travels only as Spark always sends it: an operator travels with the function of its job.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ from joinengine.world.world import MACHINE
 PLAN_PROPERTY = "joinengine.plan"
 #: The local property that holds the instructions of route tasks, as text.
 ROUTE_PROPERTY = "joinengine.route"
-#: What route tasks yield to Spark: reports, or lines.
+#: The rows that route tasks yield to Spark: reports, or lines.
 ROW_SCHEMA = pa.schema([pa.field("row", pa.binary())])
 #: The partition of a shuffle to which the reports of its tasks go.
 REPORTS = 0
 _NUMBER = struct.Struct("!q")
-#: So many new objects until Python looks for cycles among them; without a word it is 700.
+#: The number of new objects after which Python looks for cycles among them; the default is 700.
 _YOUNG = 100_000
-#: A worker process serves batch after batch, of several queries and drivers.
+#: The run stores of this worker process, which serves many batches, queries and drivers.
 _RUN_STORES = RunStores(MACHINE)
 
 
 def partition_of(operator: int, task: int, tasks: int) -> int:
-    """The partition of a shuffle for a task of an operator; each operator has `tasks` at most."""
+    """The partition of a shuffle for a task of an operator; each operator has at most `tasks`."""
     return 1 + operator * tasks + task
 
 
@@ -69,8 +70,8 @@ class RouteGroups:
     readings: Mapping[int, Projection]
 
     def __call__(self, index: int, portions: Iterable[Any]) -> Iterator[bytes]:
-        """The task's packets and report; of `portions` one is given under a shuffle."""
-        given = list(portions)  # all: see `OperatorTasks`
+        """Route a portion; the task's packets and report. Under a shuffle, `portions` has one."""
+        given = list(portions)  # read all of them: see `OperatorTasks`
         plan = _route_plan()
         files = isinstance(plan.exchange, ThroughFiles)
         content = _instructions(f"-{index}") if files else bytes(given[0])
@@ -84,12 +85,12 @@ class RouteGroups:
 
 
 class RouteOrders:
-    """Carries out the orders of a query to route tuples, in a task that stays.
+    """Carries out the orders of a query to route tuples, in a resident task.
 
-    What the next order will probably read is read ahead, while the driver commits.
+    While the driver commits, it reads ahead what the next order will probably read.
 
-    Law: it counts for an order of the very same portion, and else is dropped. So a batch brings
-    what its instructions say, whoever has committed the one before it, and up to where.
+    Law: rows read ahead are used only for an order with the same portion; otherwise they are
+    dropped. So a batch reads exactly what its instructions say.
     """
 
     def __init__(self, readings: Mapping[int, Projection]) -> None:
@@ -97,15 +98,15 @@ class RouteOrders:
         self._ahead: ReadAhead | None = None
 
     def __call__(self, portion: bytes, instructions: bytes, index: bytes = b"") -> bytes | None:
-        """The report of task `index`, a number in digits, whose packets are files.
+        """Route a portion; the report of task `index`, a number in digits.
 
-        `instructions`: those of the task. Without a number `portion` is read ahead, as many bytes
-        as they say in digits; None.
+        Without an index, this only reads `portion` ahead, and returns None: then `instructions` is
+        the number of bytes to read, in digits.
         """
         settle_in()
         ahead, self._ahead = self._ahead, None
         if not index:
-            with suppress(Exception):  # who routes it is told
+            with suppress(Exception):  # the order that routes the portion reports the error
                 self._ahead = ReadAhead(self._readings, portion, int(instructions), MACHINE)
             return None
         task = _Routing(decode(instructions, RoutePlan), int(index), sorts=False).task
@@ -143,7 +144,7 @@ class RouteRows:
 
 
 class _Routing:
-    """A route task, and what it yields to Spark."""
+    """A route task, with the rows or lines that it yields to Spark."""
 
     def __init__(self, plan: RoutePlan, number: int, *, sorts: bool) -> None:
         self._through = plan.exchange
@@ -156,7 +157,7 @@ class _Routing:
             yield pa.RecordBatch.from_arrays([pa.array(contents, pa.binary())], schema=ROW_SCHEMA)
 
     def contents(self, routed: Iterator[None]) -> Iterator[Sequence[bytes]]:
-        """Lines whenever some tuples are routed, and the report at the end."""
+        """Yields lines whenever some tuples are routed, and the report at the end."""
         for _ in routed:
             yield from self._sent(None)
         yield from self._sent(self.task.close())
@@ -177,14 +178,14 @@ class OperatorTasks:
     operator: Operator
 
     def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[bytes]:
-        """The report of task `index`."""
-        # A worker that leaves some of its input unread is not used again.
+        """Carry out task `index`; its report."""
+        # Read all rows: Spark does not reuse a worker that leaves some of its input unread.
         for _ in rows:
             pass
         yield self.carry_out(_instructions(f"-{index}"))
 
     def carry_out(self, instructions: bytes) -> bytes:
-        """The report of a task."""
+        """Carry out a task; its report."""
         settle_in()
         task = decode(instructions, OperatorTask)
         exchange = sender(task.header.exchange, MACHINE)
@@ -196,7 +197,7 @@ class OperatorTasks:
 class ShuffledTasks:
     """Carries out the tasks of an operator on packets; for `mapPartitionsWithIndex`.
 
-    For each task `instructions`, encoded, and how many tuples come from each side; None: unknown.
+    `instructions`: for each task, encoded, with the number of tuples on each side; None: unknown.
     """
 
     operator: Operator
@@ -204,7 +205,7 @@ class ShuffledTasks:
     coming: Sequence[Sequence[int] | None]
 
     def __call__(self, index: int, packets: Iterable[bytes]) -> Iterator[bytes]:
-        """Of task `index`, the report; before it the lines with its results, if they go on."""
+        """Carry out task `index`; lines with its results for a later operator, then its report."""
         settle_in()
         task = decode(self.instructions[index], OperatorTask)
         header = task.header
@@ -225,28 +226,31 @@ class ShuffledTasks:
 
 @dataclass(frozen=True)
 class Forward:
-    """Packets, and copies for all of `tasks` tasks of what `instances` get; for `mapPartitions`."""
+    """Forwards packets, with copies for all `tasks` tasks of what `instances` get.
+
+    For `mapPartitions`.
+    """
 
     instances: Collection[int]
     tasks: int
     width: int
 
     def __call__(self, packets: Iterable[bytes]) -> Iterator[bytes]:
-        """Packets in, lines out; `width`: how many tasks an operator has at most."""
+        """Packets in, lines out; `width`: the most tasks that an operator has."""
         for content in packets:
             for pair in _lines(forwarded(content, self.instances, self.tasks), None, self.width):
                 yield from pair
 
 
 def _store_of(header: TaskHeader) -> RunStore:
-    """The run files that a task reads."""
+    """The run store from which a task reads."""
     runs = header.runs
     return _RUN_STORES.store_of(runs.folder, header.operator, header.driver, runs.storage)
 
 
 def _encoded(report: OperatorReport) -> bytes:
-    """A report; if files have come from an object store, it tells who has copies of them."""
-    if report.reads is not None:  # also where files are uploaded behind
+    """A report; if run files lie in an object store, it names the executor, which has copies."""
+    if report.reads is not None:  # also if files are uploaded in the background
         report.executor = own_location()
     return encode(report)
 
@@ -254,7 +258,7 @@ def _encoded(report: OperatorReport) -> bytes:
 def _lines(
     packets: Iterable[Packet], report: bytes | None, tasks: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Each packet, and a report, after the number of the partition to which it goes."""
+    """(partition, bytes) of each packet and, at the end, of the report."""
     for operator, task, content in packets:
         yield _NUMBER.pack(partition_of(operator, task, tasks)), content
     if report is not None:
@@ -282,11 +286,11 @@ def _context() -> TaskContext:
 
 @cache
 def settle_in() -> None:
-    """Settle a worker process in, once.
+    """Prepare a worker process, once.
 
-    Imported modules are excluded from the garbage collection that runs after each task: saves 13
-    ms. It looks for cycles less often: messages of a topic come by the thousand and have none.
-    Freed arrays leave their memory to the next ones. It ends without a trace.
+    Imported modules are excluded from the garbage collection that runs after each task, which saves
+    13 ms. Python looks for cycles less often: messages of a topic come by the thousand and have
+    none. The process keeps the memory of freed arrays, and ends without a trace.
     """
     keep_freed_memory()
     gc.freeze()

@@ -1,1 +1,1 @@
-"""A running query: how it is started, its thread, its handle, and what is told of it."""
+"""A running query: its start, its thread, its handle, its logs and its page."""

@@ -1,7 +1,6 @@
-"""The queries that run in this process.
+"""Keeps track of the queries that run in this process.
 
-Spark's `spark.streams` knows those that Spark runs; a query that the engine's own loop runs is not
-among them.
+Spark's `spark.streams` knows only queries that Spark runs, not those of the engine's own loop.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from joinengine.spark.query.waiting import wait
 from joinengine.world.buckets import is_url
 
 _log = logging.getLogger("joinengine")
-#: Checkpoint, without links -> the query that was started on it last.
+#: Checkpoint, with links resolved -> the query that was started on it last.
 _started = dict[str, JoinQuery]()
 _changing = Lock()
-#: How often one of several queries is asked whether it has ended, in seconds.
+#: Seconds for which one of several queries is asked whether it has ended.
 _POLL_S = 0.05
 
 
@@ -65,7 +64,7 @@ def awaitAnyTermination(timeout: float | None = None) -> bool | None:
 
 
 def check_name(spark: SparkSession, name: str | None) -> None:
-    """Raise InvalidRequest if a query that runs has the name."""
+    """Raise InvalidRequest if a running query has the name."""
     taken = {query.name for query in active()} | {query.name for query in spark.streams.active}
     if name is not None and name in taken:
         raise InvalidRequest(
@@ -74,7 +73,7 @@ def check_name(spark: SparkSession, name: str | None) -> None:
 
 
 def stop_on(location: str) -> None:
-    """End the query of this process that runs on a checkpoint, as Spark does with its own."""
+    """End the query of this process that runs on a checkpoint, as Spark does with its queries."""
     with _changing:
         query = _started.get(_real(location))
     if query is not None and query.isActive:
@@ -94,7 +93,7 @@ def note(location: str, query: JoinQuery) -> None:
 
 
 def _real(location: str) -> str:
-    """A checkpoint by the one name that all links to it have in common."""
+    """A checkpoint's location, with links resolved."""
     return location if is_url(location) else os.path.realpath(location)
 
 
@@ -105,12 +104,12 @@ def _stop(queries: list[JoinQuery]) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """The process ends: no batch is begun any more, and the running ones are cut short."""
+    """At the end of the process: begin no more batches, and cut running ones short."""
     for query in active():
         _log.warning(
             "joinengine: the program ends while a query runs, and the query with it: %r. Let the "
             "program wait with awaitTermination()",
             query,
         )
-        with suppress(Exception):  # there may be no JVM any more
+        with suppress(Exception):  # the JVM may be gone
             query.end()

@@ -1,6 +1,7 @@
-"""Writers of Spark's formats and tables; what they cannot write is refused before a query starts.
+"""Makes writers for Spark's formats and tables, and checks them before a query starts.
 
-Why: Spark finds a format or a table when the first batch is written, deep inside the running query.
+Why: Spark looks for a format or a table only when the first batch is written, deep inside the
+running query.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _OURS = ("parquet", "delta", "iceberg", "kafka", "console", "memory", "noop")
 def format_writer(
     spark: SparkSession, kind: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
 ) -> FrameWriter:
-    """Appends each batch in a batch format of Spark.
+    """A writer that appends each batch in a batch format of Spark.
 
-    Raises InvalidRequest if Spark does not know the format, or if it writes files and has no path.
+    Raises InvalidRequest if Spark does not know the format, or if a file format has no path.
     """
     _check_format(spark, kind)
     if kind.lower() in _FILE_FORMATS and "path" not in options:
@@ -43,7 +44,7 @@ def format_writer(
 
 
 def output_of(options: Mapping[str, str]) -> Output | None:
-    """The folder that a format of Spark writes; None: no folder of a POSIX file system."""
+    """The folder into which a format of Spark writes; None: it is none of a POSIX file system."""
     path = options.get("path", "")
     if not path or "://" in path.removeprefix("file://"):
         return None
@@ -51,7 +52,7 @@ def output_of(options: Mapping[str, str]) -> Output | None:
 
 
 def console_writer(rows: int, truncate: bool) -> FrameWriter:
-    """Prints the first `rows` rows of each batch."""
+    """A writer that prints the first `rows` rows of each batch."""
 
     def show(frame: DataFrame, batch: int) -> None:
         rule = "-" * 43
@@ -67,11 +68,10 @@ def table_writer(
     partition_by: Sequence[str] = (),
     columns: Sequence[str] | None = None,
 ) -> FrameWriter:
-    """Appends each batch to a table, which the first batch makes if it is missing.
+    """A writer that appends each batch to a table; the first batch creates a missing table.
 
-    `columns`: those of the results; None: a function of the user's makes them. Raises
-    InvalidRequest for a name that is none, for a database that is not there, for a view, and for a
-    table with other columns.
+    `columns`: those of the results; None: a function of the user's decides. Raises InvalidRequest
+    for an invalid name, a missing database, a view, or a table with other columns.
     """
     if _check_table(spark, table) and columns is not None:
         _check_columns(table, spark.table(table).columns, columns)
@@ -95,7 +95,7 @@ def _check_format(spark: Any, kind: str) -> None:
 
 
 def _check_columns(table: str, there: Sequence[str], results: Sequence[str]) -> None:
-    """Refuse results that Spark, which goes by names, cannot append."""
+    """Raise InvalidRequest for results that Spark, which matches names, cannot append."""
     as_spark = str if session.case_sensitive() else str.lower
     if {as_spark(name) for name in there} != {as_spark(name) for name in results}:
         raise InvalidRequest(
@@ -106,7 +106,7 @@ def _check_columns(table: str, there: Sequence[str], results: Sequence[str]) -> 
 
 
 def _check_table(spark: Any, table: str) -> bool:
-    """Whether there is such a table."""
+    """Whether the table exists."""
     if not isinstance(table, str):
         raise InvalidRequest(f"toTable: {table!r} is not a table name; give text")
     try:

@@ -1,4 +1,4 @@
-"""Sinks that take DataFrames: for functions of the user, and for formats of Spark."""
+"""Sinks that write DataFrames: for functions of the user, and for formats of Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 
-#: Spark's name of a codec -> Arrow's, where they differ.
+#: Spark's name of a codec -> Arrow's name, if they differ.
 _ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -31,8 +31,8 @@ Transform = Callable[[DataFrame], DataFrame]
 class TransformedParquetSink(Sink):
     """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
-    Each attempt to deliver a batch writes files of its own. A showing says which attempt counts, so
-    two drivers that deliver the same batch rename the same files.
+    Each attempt to deliver a batch writes new files. A showing says which attempt counts, so two
+    drivers that deliver the same batch rename the same files.
     """
 
     spark: SparkSession
@@ -52,7 +52,7 @@ class TransformedParquetSink(Sink):
     @property
     @override
     def staging(self) -> Storage:
-        """The folder where attempts write."""
+        """The folder into which attempts write."""
         return self.storage.at(f"{STAGING}/{self.query}")
 
     @override
@@ -62,7 +62,7 @@ class TransformedParquetSink(Sink):
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Write the batch aside unless an attempt counts; rename the files of the one that does."""
+        """Make an attempt unless one already counts; rename the files of the one that counts."""
         if not files:
             return
         chosen = showings.find(self.checkpoint, batch) or self._chosen_before(batch)
@@ -78,7 +78,7 @@ class TransformedParquetSink(Sink):
             self.staging.delete_folder(name)
 
     def _chosen_before(self, batch: int) -> Showing | None:
-        """The attempt that counts, if an earlier version has said so in a marker of its own."""
+        """The attempt that counts according to an earlier version's marker; None: there is none."""
         try:
             name, parts = json.loads(self.checkpoint.storage.get(f"deliveries/{batch:08d}.json"))
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class TransformedParquetSink(Sink):
         return Showing(batch, tuple(f"{name}/{part}" for part in parts))
 
     def _attempt(self, batch: int, files: Sequence[StoredFile], generation: int) -> list[str]:
-        """Write the transformed results into a new folder of the staging folder; its files."""
+        """Write the transformed results into a new folder of the staging folder; their files."""
         check_staged(self.checkpoint.results, files)
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
@@ -119,7 +119,7 @@ class TransformedParquetSink(Sink):
 class FrameSink(AtLeastOnce):
     """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
 
-    `write` is called with the batch number for every batch, also for an empty one.
+    `write(frame, batch)` is called for every batch, even an empty one.
     """
 
     spark: SparkSession

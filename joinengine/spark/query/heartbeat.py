@@ -1,15 +1,16 @@
-"""Whether a driver still runs on a checkpoint, so that a second one does not end it by accident.
+"""Heartbeats: show that a driver runs on a checkpoint, so that no second start ends it by accident.
 
-Why: the fence keeps results right whoever is started (joinengine.state.fence), but it cannot tell
-a restart after a crash from a program that was started twice.
+Why: the fence keeps results right, whichever drivers are started (`joinengine.state.fence`). But it
+cannot tell a restart after a crash from a program that was started twice.
 
-How: a running query *beats*: it writes a file that says which process it is and how often it has
-beaten, and removes the file when it ends. Who finds such a file looks on the same machine whether
-that process lives, and elsewhere waits for the next beat. The first beat follows the claim of a
-generation at once, and a generation is claimed only if it follows the one that was looked at: of
-two starts at the same time, one is refused.
+How: a running query *beats*: it writes a file with its process and the number of the beat, and
+removes the file when it ends. A start that finds such a file looks whether that process lives, if
+it is on the same machine, and otherwise waits for the next beat. The first beat follows the claim
+of a generation at once. And a start claims only the generation after the one that it has checked.
+So of two starts at the same time, one is refused.
 
-Law: no result depends on it. Cost: a small file every BEAT_S.
+Law: no result depends on it.
+Cost: a small file every BEAT_S.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from joinengine.world.storage import Storage
 from joinengine.world.world import World
 
 _log = logging.getLogger("joinengine")
-#: A query beats so often; after DEAD_S without a beat it counts as dead, in seconds.
+#: Seconds between two beats, and seconds without a beat after which a query counts as dead.
 BEAT_S, DEAD_S = 2.0, 7.0
-#: The end of a query waits so long for its last beat, in seconds.
+#: Seconds that the end of a query waits for its last beat.
 _PATIENCE_S = 3.0
-#: Where Linux tells of processes.
+#: Where Linux describes processes.
 _PROC = Path("/proc")
-#: How often somebody who waits for a beat looks.
+#: Seconds between two looks of a start that waits for a beat.
 _LOOK_S = 0.25
-#: A driver of this machine that has claimed the checkpoint beats within this time.
+#: Seconds within which a driver of this machine beats after it has claimed the checkpoint.
 _BEGIN_S = 1.0
 
 
 class Takeover(StrEnum):
-    """What a start does if another driver runs on the checkpoint: it is refused, or ends it."""
+    """What a start does if another driver runs on the checkpoint: it is refused, or takes over."""
 
     WAIT = "wait"
     TAKE = "take"
@@ -61,12 +62,12 @@ class Heartbeat:
         self._thread = Thread(target=self._run, name="joinengine heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Beat from now on; the files of drivers before are removed."""
+        """Begin to beat; removes the files of earlier drivers."""
         self._thread.start()
         self._begun.wait(_PATIENCE_S)
 
     def stop(self) -> None:
-        """Beat no more, and leave nothing; a store that does not answer is not waited for."""
+        """Stop beating, and remove the file; does not wait for a store that does not answer."""
         self._stopping.set()
         self._thread.join(_PATIENCE_S)
 
@@ -91,7 +92,7 @@ class Heartbeat:
 
 @contextmanager
 def beating(checkpoint: Checkpoint, generation: int) -> Iterator[Heartbeat]:
-    """A heartbeat that goes on, unless an error is raised inside."""
+    """A heartbeat that continues after the block, unless the block raises an error."""
     beat = Heartbeat(checkpoint, generation)
     beat.start()
     try:
@@ -102,10 +103,10 @@ def beating(checkpoint: Checkpoint, generation: int) -> Iterator[Heartbeat]:
 
 
 def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> int:
-    """The newest generation, whose driver has ended.
+    """The newest generation, whose driver has ended or is taken over.
 
-    Raises InvalidRequest if that driver runs; under TAKE, says so instead. If it ran on another
-    machine, this waits DEAD_S at most; under TAKE for nobody.
+    Raises InvalidRequest if that driver is running; under TAKE, logs a warning instead. If the
+    driver ran on another machine, this waits up to DEAD_S; under TAKE, it does not wait.
     """
     generation = greatest(checkpoint.generations, 0)
     newest = f"{generation:08d}"
@@ -132,9 +133,9 @@ def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> int:
 
 
 def claim_after(checkpoint: Checkpoint, generation: int, takeover: Takeover) -> int:
-    """The generation of this driver: the next one after `generation`, as `check_alone` gave it.
+    """Claim the generation after `generation`, which `check_alone` returned, for this driver.
 
-    If another driver has started since, that is looked at as well. Raises as `check_alone`.
+    If another driver has started since, that driver is checked, too. Raises as `check_alone`.
     """
     while not claims(checkpoint, generation + 1):
         generation = check_alone(checkpoint, takeover)
@@ -142,9 +143,9 @@ def claim_after(checkpoint: Checkpoint, generation: int, takeover: Takeover) -> 
 
 
 def _may_begin(checkpoint: Checkpoint, generation: int) -> bool:
-    """Whether the process that has claimed `generation` lives, as another one of this machine.
+    """Whether the process that has claimed `generation` is another live process of this machine.
 
-    Then it has just begun, or its query has ended and it goes on with something else.
+    Then its query has just begun, or has ended while the process does something else.
     """
     who, mine = claimed_by(checkpoint.generations, generation), checkpoint.world.process()
     is_other = who.get("host") == mine["host"] and who.get("pid") != mine["pid"]
@@ -152,7 +153,7 @@ def _may_begin(checkpoint: Checkpoint, generation: int) -> bool:
 
 
 def _first_beat(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
-    """The heartbeat that comes within _BEGIN_S, if one does."""
+    """The heartbeat that appears within _BEGIN_S; None: none does."""
     waited_s = 0.0
     while (who := _read(checkpoint.heartbeats, name)) is None and waited_s < _BEGIN_S:
         checkpoint.world.sleep(_LOOK_S)
@@ -161,7 +162,7 @@ def _first_beat(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
 
 
 def _lives_here(who: dict[str, Any], mine: dict[str, Any]) -> bool | None:
-    """Whether who wrote a heartbeat lives, as another process of this machine; None: elsewhere."""
+    """Whether the writer of a heartbeat is another live process here; None: on another machine."""
     if who.get("machine") != mine["machine"]:
         return None
     started = _started(who.get("pid"))
@@ -183,7 +184,7 @@ def _beats_again(checkpoint: Checkpoint, name: str, who: dict[str, Any]) -> bool
 
 
 def _read(beats: Storage, name: str) -> dict[str, Any] | None:
-    """A heartbeat; None: there is none, since its driver has ended, or is of an older version."""
+    """A heartbeat; None: there is none, or it cannot be read."""
     try:
         beat = json.loads(beats.get(name))
     except (OSError, ValueError, RecursionError, JoinEngineError):
@@ -192,13 +193,13 @@ def _read(beats: Storage, name: str) -> dict[str, Any] | None:
 
 
 def _process(world: World) -> dict[str, Any]:
-    """Which process this is: for people, and so that no other is taken for it."""
+    """The facts that identify this process, for people and for other processes."""
     who = world.process()
     return {**who, "machine": _machine(str(who["host"])), "started": _started(who["pid"])}
 
 
 def _machine(host: str) -> list[str]:
-    """What the processes have in common that can see each other: host, start, and namespace."""
+    """The facts shared by processes that can see each other: host, boot, and namespace."""
     with suppress(OSError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return [host, boot, os.readlink(_PROC / "self/ns/pid")]
@@ -206,9 +207,9 @@ def _machine(host: str) -> list[str]:
 
 
 def _started(pid: Any) -> str | None:
-    """When a process was started, so that a later one with its number is another; None: none is.
+    """When a process was started, to tell it from a later one with its number; None: it is gone.
 
-    Where the system does not tell, whether it is there.
+    If the system has no such times: a fixed text as long as the process exists.
     """
     if not (_PROC / "self/stat").exists():
         try:
@@ -217,7 +218,7 @@ def _started(pid: Any) -> str | None:
             return None
         return "is there"
     try:
-        # The name of the program stands in brackets, and may hold anything.
+        # The name of the program is in parentheses, and may hold any characters.
         state, *fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return None

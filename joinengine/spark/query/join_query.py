@@ -202,8 +202,8 @@ class JoinQuery:
         return self._pages.open(port, host, token, wait=wait)
 
     def _shown_on(self, server: PageServer) -> Live:
-        """Show the query on the page of `server`, the batches that are over as well."""
-        self.batches()  # so that their records have the whole times
+        """Show the query on the page of `server`, including its finished batches."""
+        self.batches()  # completes the times of their records
         server.serve(
             self._views.new_story(),
             lambda: page({"mode": "live", "story": None}),

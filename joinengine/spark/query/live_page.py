@@ -1,8 +1,8 @@
-"""The page of a running query: what ties the query to a server, and says how the query ended.
+"""The page of a running query: connects the query to a page server, and tells it the end.
 
-Law: the page costs a batch one `put` into a queue, and never keeps the process alive: all its
-threads are daemons, and a process that ends waits half a second at most, for tabs that are still
-to be told so.
+Law: the page costs a batch one `put` into a queue, and never keeps the process alive. All its
+threads are daemons, and a process that ends waits at most half a second for tabs that must still
+learn of the end.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from joinengine.spark.query.waiting import say, wait_for_key
 
 _log = logging.getLogger("joinengine")
 
-#: Waits so many seconds for the end of a query: how it ended, and in which words; None: it runs.
+#: Waits some seconds for the end of a query; (how it ended, in which words); None: it still runs.
 Ending = Callable[[float], tuple[str, str] | None]
 
-#: How long a closed page may be watched on.
+#: Seconds of one wait for the end of the query; a closed page ends its watch after it.
 _POLL_S = 1.0
-#: How long a program waits until the page knows what the program has just learnt.
+#: Seconds that a program waits until the page knows of the end of the query.
 _SETTLE_S = 5.0
-#: How long a process that ends waits for its tabs, and for news of its query.
+#: Seconds that a process that ends waits for its tabs, and for the end of its query.
 _EXIT_S, _NEWS_S = 0.5, 0.1
 
 
 @dataclass(frozen=True)
 class Showing:
-    """How a query is shown. `place`: where its page is, as far as `JoinQuery.live` does not say.
+    """How a query is shown. `place`: where its page is, unless `JoinQuery.live` says otherwise.
 
-    `server`: the page that it has from its start; None: none.
+    `server`: of the page that is open from its start; None: there is none.
     """
 
     place: Place = field(default_factory=Place)
@@ -61,7 +61,7 @@ class Live:
     """
 
     def __init__(self, server: PageServer, name: str, watch: Watch, ending: Ending) -> None:
-        """`server` serves already; it gets the records of `watch` from now on."""
+        """`server` is running; from now on, it gets the records of `watch`."""
         self.url = server.url
         self._server, self._name, self._watch, self._ending = server, name, watch, ending
         self._closed, self._settled, self._telling = Event(), Event(), Lock()
@@ -88,16 +88,16 @@ class Live:
 
     @property
     def is_left(self) -> bool:
-        """Whether the query has ended, and the page stays for whoever looks at it still."""
+        """Whether the query has ended, and the page stays only for its viewers."""
         return self._settled.is_set() and not self.closed
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the page listens."""
         return self._server.port
 
     def close(self) -> None:
-        """End the page; the query goes on, and tabs keep what they have. Twice is once."""
+        """Close the page; the query goes on, and tabs keep what they show. May be called again."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -111,11 +111,11 @@ class Live:
         self._server.close()
 
     def settle(self) -> None:
-        """Wait until the page knows that the query has ended; it is known to have."""
+        """After the end of the query: wait until the page knows of it."""
         self._settled.wait(_SETTLE_S)
 
     def check_same(self, port: Any, host: Any, token: Any) -> None:
-        """Raise InvalidRequest if the page is asked for at another place; None: wherever it is."""
+        """Raise InvalidRequest if an argument differs from the page's own place; None: any."""
         server, first = self._server, self._server.wanted
         asked = place_at(port, host, token, Place(server.port, first.host, server.token))
         same = (asked.host, asked.token) == (first.host, server.token)
@@ -134,28 +134,28 @@ class Live:
                 return
 
     def _exit(self) -> None:
-        """Tell the tabs that the process ends, unless they know of the end of the query."""
+        """Tell the tabs that the process ends, unless they know that the query has ended."""
         end_s = time.monotonic() + _EXIT_S
         if not self._settled.wait(_NEWS_S):
             self._tell("stopped", "the process ended while the query was running")
         self._server.flush(max(0.0, end_s - time.monotonic()))
 
     def _tell(self, how: str, words: str, wait_s: float = 0.0) -> None:
-        """Tell the tabs how the query ended; what was told first holds."""
+        """Tell the tabs how the query ended; only the first call counts."""
         with self._telling:
             if not self._settled.is_set():
                 self._server.end(how, words, time.time(), wait_s)
                 self._settled.set()
 
 
-#: The pages of this process that somebody has.
+#: The pages of this process that are still referenced.
 _pages, _opening = WeakSet[Live](), Lock()
 
 
 def page_at(place: Place) -> PageServer:
-    """A page at a place. If a query that has ended has its page on the port, that page goes.
+    """A page server at a place. Closes the page of an ended query on the same port.
 
-    Whoever asks that port for metrics means the query that runs. Raises as `PageServer`.
+    Requests for metrics at that port are meant for the running query. Raises as `PageServer`.
     """
     with _opening:
         pages = list(_pages)
@@ -166,7 +166,7 @@ def page_at(place: Place) -> PageServer:
 
 
 class Pages:
-    """The page of a query: it comes with the query, or when it is asked for; there is one.
+    """The only page of a query: opened with the query, or by `JoinQuery.live`.
 
     `shown_on`: shows the query on a server's page.
     """
@@ -178,12 +178,12 @@ class Pages:
         self.live: Live | None = None
 
     def begin(self) -> None:
-        """Open the page that the query has from its start, if it has one."""
+        """Open the page that the query has from its start, if any."""
         if self._showing.server is not None:
             self.live = self._shown_on(self._showing.server)
 
     def open(self, port: Any, host: Any, token: Any, *, wait: bool) -> Live:
-        """The page, opened if it is not; parameters and errors are those of `JoinQuery.live`."""
+        """Open the page unless it is open; parameters and errors as in `JoinQuery.live`."""
         with self._opening:
             if self.live is None or self.live.closed:
                 place = place_at(port, host, token, self._showing.place)
@@ -199,7 +199,7 @@ class Pages:
             self.live.settle()
 
     def hold(self) -> None:
-        """Once, when the query has ended: let the page hear of it, and wait for a key if asked."""
+        """When the query has ended: let the page know, and wait for a key once if asked to."""
         if self.live is None or self.live.closed:
             return
         self.live.settle()
@@ -209,9 +209,9 @@ class Pages:
 
 
 def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
-    """The place that the arguments of `live` say; what is None is as in `otherwise`.
+    """The place from the arguments of `live`; for None, the value in `otherwise`.
 
-    Raises InvalidRequest for an argument that cannot be.
+    Raises InvalidRequest for an invalid argument.
     """
     return Place(
         otherwise.port if port is None else check_port(port, "live: port"),
@@ -221,24 +221,24 @@ def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
 
 
 def announce(live: Live) -> None:
-    """Print the URL of a page that was asked for by an option, if somebody sits at a terminal."""
+    """Print the URL of a page that an option has opened, if the program runs on a terminal."""
     if sys.stderr.isatty():
         say(f"joinengine: page: {live.url}")
 
 
 def ending_of(running: Running, watch: Watch, *, ends: bool) -> Ending:
-    """How a query ends; `ends`: it stops when it has read what was there.
+    """A function that waits for the end of a query; `ends`: it ends when it has read its data.
 
-    It is waited for in calls of some length, which return as soon as the query ends.
+    Each call waits for some seconds, and returns as soon as the query ends.
     """
 
     def ending(timeout_s: float) -> tuple[str, str] | None:
         try:
             if not running.wait(timeout_s):
                 return None
-            watch.complete()  # Spark has told how long the last batch took
+            watch.complete()  # with Spark's time of the last batch
             error = running.error()
-        except Exception:  # there is no JVM any more to ask
+        except Exception:  # the JVM is gone
             return "stopped", "Spark ended while the query was running"
         if error is not None:
             return "failed", str(error)

@@ -1,7 +1,7 @@
-"""What runs the batches of a query: the engine's own loop, on a thread of this process.
+"""Runs the batches of a query: the engine's own loop, on a thread of this process.
 
-Its Spark jobs are one job group, so that a stop can cut a batch short; that of the streaming query
-over the streaming DataFrames, if there are any.
+All its Spark jobs are in one job group, so that a stop can cut a batch short. If there are
+streaming DataFrames, it is the group of Spark's streaming query over them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from joinengine.spark.query.heartbeat import Heartbeat
 from joinengine.spark.sources.handing_over import Frames
 from joinengine.state.manifest import Handed
 
-#: How often a batch that is to be cut short is cancelled again: it may start one more job.
+#: Seconds between two cancellations of a batch that must be cut short: it may start another job.
 _CANCEL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a query is: its id over all starts, that of this run, and its name."""
+    """The id of a query over all its starts, the id of this run, and its name."""
 
     id: str
     name: str | None = None
@@ -40,9 +40,9 @@ class Identity:
 
 
 class Running:
-    """A running query: the engine's own loop runs its batches, on a thread of its own.
+    """A running query: the engine's own loop runs its batches, on a separate thread.
 
-    Micro-batches of streaming DataFrames are run on the thread by which Spark hands them over.
+    Batches with a micro-batch run on the thread on which Spark hands it over.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Running:
         frames: Frames | None,
         heartbeat: Heartbeat,
     ) -> None:
-        """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs.
+        """`loop_of(rest)`: makes the loop. `cut_short`: makes the running step fail.
 
-        `tasks`: what carries out steps, in words. `frames`: what hands micro-batches over to the
-        loop; it begins to here, and Spark gives it its ids. None: there are no streaming
-        DataFrames. `heartbeat`: tells other drivers that it runs; it ends with the query.
+        `tasks`: what carries out steps, in words. `frames`: hands micro-batches over to the loop,
+        once `start` has started it; None: there are no streaming DataFrames. `heartbeat`: shows
+        other drivers that the query runs; it ends with the query.
         """
         self._context = context
         self._stopping, self._ended = Event(), Event()
@@ -84,7 +84,7 @@ class Running:
         return None if self._frames is None else self._frames.query
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop, and Spark's query if there is one."""
         self._thread.start()
 
     def _take(self, frame: DataFrame, handed: Handed) -> None:
@@ -96,7 +96,7 @@ class Running:
     def _run(self) -> None:
         context = self._context
         try:
-            # Jobs of ours have names of their own; this one is for those of the user's sink.
+            # The engine's jobs have their own descriptions; this one is for the user's sink.
             about = f"{self.name or ''}\nid = {self.id}\nrunId = {self.runId}"
             context.setJobGroup(self.runId, about, interruptOnCancel=True)
             self._loop.run()
@@ -108,13 +108,13 @@ class Running:
                 self._error = plain_error(error)
         finally:
             if self._frames is not None:
-                with suppress(Py4JError, AttributeError):  # there is no JVM any more
+                with suppress(Py4JError, AttributeError):  # the JVM is gone
                     self._frames.stop()
             self._heartbeat.stop()
             self._ended.set()
 
     def _is_cut_short(self, error: BaseException) -> bool:
-        """Whether an error only tells that the query was to end: nothing is lost by it."""
+        """Whether an error only means that the query was stopped: then nothing is lost."""
         if isinstance(error, JoinEngineError):
             return False
         return self._stopping.is_set() or _has_stopped(self._context)
@@ -139,12 +139,12 @@ class Running:
 
     @property
     def isActive(self) -> bool:
-        """Whether it runs."""
+        """Whether the query is running."""
         return not (self._stopping.is_set() or self._ended.is_set())
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it is doing, in Spark's form."""
+        """What the query is doing, in Spark's form."""
         busy = self._loop.is_busy
         message = "Processing new data" if busy else "Waiting for data to arrive"
         return {
@@ -165,7 +165,7 @@ class Running:
 
     @property
     def missing(self) -> list[int]:
-        """The sources of which offsets are awaited that have not come."""
+        """The sources that have not yet reached their awaited offsets."""
         return self._loop.missing
 
     @property
@@ -175,16 +175,16 @@ class Running:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is called from within a batch of it, which would wait for itself."""
+        """Whether a batch of this query makes the call: waiting would then never end."""
         return self._loop.is_here
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended, however; False: it has not."""
+        """Wait until the query has ended, in whatever way; False: it has not."""
         self._check_thread("awaitTermination")
         return self._ended.wait(timeout_s)
 
     def _check_thread(self, method: str) -> None:
-        """Refuse to wait in a listener, or a function, that the query itself waits for."""
+        """Raise an error in a listener or function of the query, which must not wait for it."""
         if self.is_here:
             raise InvalidRequest(
                 f"{method}: it was called from within a batch of this query, which would wait for "
@@ -192,7 +192,7 @@ class Running:
             )
 
     def process_all(self) -> None:
-        """Wait until all that is there now is processed; raises what ended the query."""
+        """Wait until all present data is processed; raises the error that ended the query."""
         self._check_thread("processAllAvailable")
         if self._frames is not None:
             with in_own_words():
@@ -204,28 +204,28 @@ class Running:
                 raise self._error
 
     def error(self) -> JoinEngineError | None:
-        """What ended it; None: no error did."""
+        """The error that ended the query; None: there was none."""
         return self._error
 
     def stop(self) -> None:
-        """End it, and wait for that, unless it is called from a batch of its own."""
+        """End the query, and wait for the end, unless a batch of the query makes the call."""
         self._stopping.set()
         if self.is_here:
             return
         self._cut_short()
         while not self._ended.wait(_CANCEL_S):
             self._cut_short()
-            with suppress(Py4JError, AttributeError):  # there is no JVM any more
+            with suppress(Py4JError, AttributeError):  # the JVM is gone
                 self._context.cancelJobGroup(self.runId)
 
 
 def _has_stopped(context: SparkContext) -> bool:
-    """Whether somebody has stopped Spark, and the queries with it."""
+    """Whether Spark was stopped, and its queries with it."""
     return getattr(context, "_jsc", None) is None
 
 
 def kept_id(query_id: str, metadata: str | None) -> str:
-    """The id of a query, a UUID: that in Spark's `metadata` of its checkpoint, if it has had one.
+    """The id of a query, a UUID: the one in Spark's `metadata` of its checkpoint, if there is one.
 
     >>> kept_id("q", '{"id":"0c1e7a0e-71b6-4f1a-9c9f-9a8e8ac23c52"}')
     '0c1e7a0e-71b6-4f1a-9c9f-9a8e8ac23c52'

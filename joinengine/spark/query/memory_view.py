@@ -1,4 +1,4 @@
-"""The memory sink: all results so far as a temporary view; the rows stay in files."""
+"""The memory sink: shows all results so far as a temporary view; the rows stay in files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def view_writer(spark: SparkSession, files: Storage, name: str) -> Callable[[Dat
         read_exactly(spark, frame.schema, files.folder).createOrReplaceTempView(name)
 
     def in_store(frame: DataFrame, batch: int) -> None:
-        """A list of its files makes a batch visible, so a batch that comes again is there once."""
+        """Write a batch. A list of its files makes it visible, so a repeated batch counts once."""
         schema = arrow_schema(frame.schema)
         stored = store(frame, files, f"batch={batch:08d}", PLAIN, schema)
         rows = [(file.name, file.size_bytes, file.crc32) for file in stored]

@@ -1,7 +1,7 @@
-"""The folders of a query: where they may lie, and whether they can be made.
+"""Checks the folders of a query: that they are apart, and that they can be made.
 
-Why: a folder that serves two purposes mixes results with state or with input, which shows much
-later and cannot be undone.
+Why: a folder that serves two purposes mixes results with state or with input. Users notice this
+much later, and cannot undo it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from joinengine.results.sinks import STAGING
 from joinengine.spark.sources.locations import place
 from joinengine.state.checkpoint import Checkpoint
 
-#: The options that say where state is.
+#: The options that name places of state.
 _STATES = {"checkpointLocation", "stateLocation", "storeLocation"}
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The folder that a sink writes.
+    """The folder into which a sink writes.
 
-    `wanted`: what is asked of it, if markers in it say whose results it holds; None: it has none.
+    `wanted`: the demands on its markers, which name the queries with results in it; None: it has no
+    markers.
     """
 
     folder: str
@@ -35,10 +36,10 @@ class Output:
 
 
 def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
-    """Raise InvalidRequest if two of the places of a query are one, or one disturbs another.
+    """Raise InvalidRequest if two places of a query are the same, or one disturbs another.
 
-    `written`: option -> place that the query writes. What lies below a name that begins with `_` or
-    `.` disturbs nobody: readers skip it.
+    `written`: option -> place into which the query writes. Anything below a name that begins with
+    `_` or `.` disturbs no reader: readers skip it.
     """
     there = [(what, comparable(where).resolve()) for what, where in written.items()]
     for number, (what, path) in enumerate(there):
@@ -73,9 +74,9 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
 def checkpoint_at(
     location: str, state: str | None = None, *, fsync: bool = False, mode: int | None = None
 ) -> Checkpoint:
-    """The checkpoint at places that users give: `checkpointLocation` and `stateLocation`.
+    """The checkpoint at the places that users give: `checkpointLocation` and `stateLocation`.
 
-    If the engine's part lies elsewhere, Spark's may be wherever Spark can write.
+    With a `stateLocation`, Spark's part may be anywhere that Spark can write.
     """
     if state is None:
         return Checkpoint.below(place(location, "checkpointLocation"), fsync=fsync, mode=mode)
@@ -89,15 +90,15 @@ def comparable(where: str) -> Path:
 
 
 def check_folder(path: Path, what: str) -> None:
-    """Raise InvalidRequest if a folder cannot be made, or no file be written there.
+    """Raise InvalidRequest if a folder cannot be made, or if no file can be written there.
 
-    It is not made: a start that is refused leaves nothing behind.
+    The folder is not made: a refused start leaves nothing behind.
     """
     there = next(above for above in (path, *path.parents) if os.path.lexists(above))
     if not there.is_dir():
         raise InvalidRequest(f"{what}: {there} is a file; give a folder")
     try:
-        if there != path:  # whether a folder may be made, only a trial tells
+        if there != path:  # only a trial shows whether a folder may be made
             Path(mkdtemp(prefix=".joinengine-", dir=there)).rmdir()
     except OSError as error:
         raise InvalidRequest(
@@ -108,7 +109,7 @@ def check_folder(path: Path, what: str) -> None:
 
 
 def _is_read_with(folder: Path, path: Path) -> bool:
-    """Whether who reads `folder` finds what lies in `path`."""
+    """Whether a reader of `folder` finds the files in `path`."""
     if not path.is_relative_to(folder):
         return False
     return not any(part[0] in "._" for part in path.relative_to(folder).parts)

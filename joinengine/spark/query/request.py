@@ -1,4 +1,4 @@
-"""What starting a query needs, as the writer asks for it."""
+"""The request for the start of a query, which a writer makes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Request:
     side_output: str | None = None
     #: where the engine's part of the checkpoint lies; None: at the checkpoint location
     state_location: str | None = None
-    #: who may do what in its folders; None: their owner alone, if they are new
+    #: the permissions of its folders; None: only the owner's, if they are new
     mode: int | None = None
     output: Output | None = None
-    #: where the live page is, as far as options and environment say; `watched`: it comes at once
+    #: where the live page is, by options and environment; `watched`: it opens with the query
     live: Place = field(default_factory=Place)
     watched: bool = False
-    #: the query over the columns that the checkpoint keeps, if `query` has more; None: it has not
+    #: the query over the columns that the checkpoint keeps; None: `query` has no further columns
     before: QuerySpec | None = None
     #: how plans are logged
     plans: PlanLog = PlanLog.WORDS
@@ -59,7 +59,7 @@ class Request:
     def own_feeds(self, checkpoint: Checkpoint) -> list[tuple[OwnStream, dict[str, Any]]]:
         """The `Stream`s, each with the options of its feed.
 
-        Raises InvalidRequest for one whose files cannot be put in the order that is asked for.
+        Raises InvalidRequest for a stream whose files cannot be put in the requested order.
         """
         return [
             (

@@ -1,8 +1,8 @@
-"""The driver's part of `to_df`: it waits for a reader, and runs the engine's query while one reads.
+"""The driver's part of `to_df`: waits for readers, and runs the engine's query while one reads.
 
-Protocol, over a socket in a folder of this user's: the reader says which frame it reads, and
-whether the query shall end with the data that are there now. The driver says at last how the query
-ended: `error`, None: it has read all. Who is gone closes the connection.
+Protocol, over a socket in a folder of this user: the reader says which frame it reads, and whether
+the query ends with the data that is there now. At the end, the driver says how the query ended:
+`error`, or None if it has read all. If either end is gone, the connection is closed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.spark.sources.results_source import RESULTS, ResultsSource
 
-#: How often the driver looks whether the reader is gone, and again for readers after an error.
+#: Seconds between two looks whether the reader is gone, and of a pause after an error.
 _LOOK_S = 0.1
-#: So many readers may wait to be let in.
+#: How many readers may wait to be let in.
 _BACKLOG = 16
-#: Starts the engine's query; the argument: whether it ends with the data that are there now.
+#: Starts the engine's query; the argument: whether it ends with the data that is there now.
 Start = Callable[[bool], JoinQuery]
 #: Serves one reader of a frame; the second argument: whether the query ends, as above.
 Serve = Callable[[Connection, bool], None]
 
 
 def results_frame(spark: SparkSession, schema: pa.Schema, folder: str, start: Start) -> DataFrame:
-    """A streaming DataFrame of the results that a query shows in `folder`; `start` starts it."""
+    """A streaming DataFrame of the results that a query shows in `folder`; `start`: starts it."""
     session.register(spark, ResultsSource)
     door = _door()
     taken = Lock()
@@ -52,9 +52,9 @@ def results_frame(spark: SparkSession, schema: pa.Schema, folder: str, start: St
 
 
 class _Door:
-    """Where the readers of all frames of this process come in, as long as it runs.
+    """Lets in the readers of all frames of this process, as long as the process runs.
 
-    It cannot close with a frame: Spark goes on with a DataFrame that Python has let go.
+    It cannot close with a frame: Spark may go on reading a DataFrame that Python has released.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Door:
         Thread(target=self._wait, name="joinengine-results", daemon=True).start()
 
     def add(self, serve: Serve) -> int:
-        """The number by which a reader asks for a frame; `serve` serves it."""
+        """Add a frame, whose readers `serve` serves; the number by which readers ask for it."""
         number = next(self._numbers)
         self._frames[number] = serve
         return number
@@ -75,7 +75,7 @@ class _Door:
             try:
                 line = self._listener.accept()
                 Thread(target=self._welcome, args=(line,), daemon=True).start()
-            except (OSError, EOFError, RuntimeError):  # too many files are open, or threads run
+            except (OSError, EOFError, RuntimeError):  # too many open files or threads
                 time.sleep(_LOOK_S)
 
     def _close(self) -> None:
@@ -119,12 +119,12 @@ def _run(line: Connection, start: Start, ends: bool) -> None:
                     return
         finally:
             query.stop()
-    except Exception as error:  # the reader's query is where the user looks
+    except Exception as error:  # the user looks at the reader's query
         _tell(line, str(error))
         return
     _tell(line, None)
     with suppress(EOFError):
-        line.recv_bytes()  # a reader that is there has nothing to say
+        line.recv_bytes()  # ends only when the reader is gone: it sends nothing more
 
 
 def _tell(line: Connection, error: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What a run of a query has done so far: records of its batches, and Spark's progress reports."""
+"""Collects what a run of a query has done: records of its batches, and Spark's progress reports."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from joinengine.spark.query.loop_thread import Running
 
 _log = logging.getLogger("joinengine")
 
-#: Of so many batches the hot keys are kept, and of so many their records: 5 KB for each join of few
-#: instances. A query that runs for weeks would fill the driver's memory otherwise.
+#: How many batches have their hot keys kept, and how many their records: 5 KB for each join of few
+#: instances. Otherwise, a query that runs for weeks would fill the driver's memory.
 _KEPT_HOT = 1_000
 KEPT = 10_000
-#: Of fewer if the instances of all joins and batches are more than these: some 100 MB.
+#: Fewer records are kept if these have more instances, over all joins and batches: some 100 MB.
 KEPT_INSTANCES = 400_000
-#: So many records are dropped together, since a list is slow to lose its first ones.
+#: How many records are dropped at a time, since dropping the first items of a list is slow.
 _DROPPED = 100
 #: Called with the progress of each batch.
 Listener = Callable[[StreamingQueryProgress], None]
-#: Takes the record of each batch, at once: the query waits for it.
+#: Takes the record of each batch. It must return at once, because the query waits for it.
 Taker = Callable[[BatchRecord], object]
 
 
 class Watch:
     """Collects batch records and, from Spark, how long each whole trigger took.
 
-    Spark is asked after every batch, since it keeps only the last progress reports. A listener of
+    It asks Spark after every batch, since Spark keeps only the last progress reports. A listener of
     Spark's would leave errors in the log of every program that ends without stopping Spark.
-    `operators`: the names of the query's operators; `plans`: how plans are logged; `most_reports`:
-    of so many batches `recent_progress` tells, where Spark does not. `alerts`: what the
-    query says unasked; None: nothing.
+    `operators`: the names of the query's operators. `plans`: how plans are logged. `most_reports`:
+    the number of batches in `recent_progress`. `alerts`: the warnings that the query gives; None:
+    it gives none.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Watch:
         self._most_reports = most_reports
         self.running: Running | None = None
         self.records = list[BatchRecord]()
-        #: how many records are kept no more, the seconds of their batches, and their results
+        #: how many records were dropped, the seconds of their batches, and their result rows
         self._dropped, self._dropped_s, self._dropped_rows = 0, 0.0, 0
         self.done = (0, 0)
         self.stopping = False
@@ -72,7 +72,7 @@ class Watch:
         self._telling = threading.Lock()
 
     def note(self, record: BatchRecord) -> None:
-        """Take a record, and the trigger time of the batch before it; tell the listeners."""
+        """Take a record, and the trigger time of an earlier batch; call takers and listeners."""
         record.trigger_s = record.seconds["elapsed_s"]
         self._ask_spark()
         with self._handing_on:
@@ -94,7 +94,7 @@ class Watch:
             self._tell(record)
 
     def _drop_oldest(self) -> None:
-        """Keep the records of the last batches: KEPT of few instances, or a few more."""
+        """Keep only the records of the last batches: KEPT if instances are few, or a few more."""
         instances = sum(join.instances for join in self.records[-1].joins)
         most = max(min(KEPT, KEPT_INSTANCES // max(instances, 1)), _DROPPED)
         if len(self.records) < most + _DROPPED:
@@ -109,7 +109,7 @@ class Watch:
         self._dropped += len(oldest)
 
     def _ask_spark(self) -> None:
-        """How long the trigger of Spark's took of which it knows by now."""
+        """Note how long Spark's last finished trigger took."""
         spark: Any = None if self.running is None else self.running.query
         last = None if spark is None else spark._jsq.lastProgress()
         if last is None or last.durationMs().get("triggerExecution") is None:
@@ -119,7 +119,7 @@ class Watch:
             self._note_trigger(self.records[-1])
 
     def _note_trigger(self, record: BatchRecord) -> None:
-        """How long the whole of a batch took, with what Spark has spent on its micro-batch."""
+        """Note how long a whole batch took, with Spark's time for its micro-batch."""
         elapsed_s = record.seconds["elapsed_s"]
         spent_s = 0.0 if record.handed is None else self._triggers.get(record.handed, 0.0)
         record.trigger_s = max(elapsed_s, spent_s)
@@ -137,7 +137,7 @@ class Watch:
         self._listeners.append(listener)
 
     def story(self, fresh: Callable[[], Story]) -> Story:
-        """The story so far; from the first call on it is kept up to date. `fresh` makes it."""
+        """The story so far; the first call makes it, by `fresh`, and later batches update it."""
         with self._telling:
             if self._story is None:
                 story = fresh()
@@ -146,9 +146,10 @@ class Watch:
             return self._story
 
     def follow(self, take: Taker) -> None:
-        """Hand `take` all records that are kept, and each that comes, once and in order.
+        """Give `take` all kept records, and each later one, once and in order.
 
-        A batch that ends meanwhile does not wait: the lock is held only to see which are left.
+        A batch that ends meanwhile does not wait: the lock is held only to see which records are
+        left.
         """
         handed = 0
         while True:
@@ -162,12 +163,12 @@ class Watch:
                 take(record)
 
     def unfollow(self, take: Taker) -> None:
-        """Hand `take` no more records."""
+        """Give `take` no more records."""
         with self._handing_on:
             self._takers = [taker for taker in self._takers if taker != take]
 
     def said_at_end(self) -> Sequence[str]:
-        """What the alerts say of the whole run."""
+        """The alerts about the whole run."""
         return [] if self._alerts is None else self._alerts.sums()
 
     def line(self) -> str:
@@ -201,7 +202,7 @@ class Watch:
         }
 
     def recent_progress(self) -> list[StreamingQueryProgress]:
-        """The last batches in Spark's form; of a micro-batch with what Spark has reported of it."""
+        """The last batches in Spark's form, with Spark's own reports of their micro-batches."""
         reports = self._reports()
         with self._handing_on:
             known = self.records[-self._most_reports - 1 :]
@@ -218,7 +219,7 @@ class Watch:
         before: BatchRecord | None,
         reports: Mapping[int, dict[str, Any]] = MappingProxyType({}),
     ) -> StreamingQueryProgress:
-        """A batch in Spark's form; `reports`: micro-batch -> what Spark has told of it."""
+        """A batch in Spark's form; `reports`: micro-batch -> Spark's report of it."""
         assert self.running is not None
         about = {name: getattr(self.running, name) for name in ("id", "runId", "name")}
         progress = outline(about, record)
@@ -229,7 +230,7 @@ class Watch:
 
     def _tell(self, record: BatchRecord) -> None:
         before = self.records[-2] if len(self.records) > 1 else None
-        for listener in list(self._listeners):  # one may add another
+        for listener in list(self._listeners):  # a listener may add another
             try:
                 listener(self._progress(record, before))
             except (Exception, SystemExit):  # the query does not depend on those who watch it

@@ -1,4 +1,4 @@
-"""What answers `/metrics` for a running query."""
+"""Answers requests for `/metrics` of a running query."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from joinengine.reporting.prometheus import Source, answer
 from joinengine.spark.query.loop_thread import Running
 from joinengine.spark.query.run_watch import Watch
 
-#: The forecast is made of so many batches at most: a scrape must stay cheap.
+#: The most batches from which the forecast is made: a scrape must stay cheap.
 _FORECAST_BATCHES = 500
 
 
 def scraped(
     query: Running, runner: BatchRunner, watch: Watch
 ) -> Callable[[str], tuple[bytes, str]]:
-    """A function from a header `Accept` to the figures of the query and their content type.
+    """A function: header `Accept` -> the figures of the query, and their content type.
 
-    The function may be called in any thread, and after the end of the
-    query; it makes no job and takes no lock, so a batch never waits for it.
+    It may be called on any thread, and after the end of the query. It runs no job and takes no
+    lock, so a batch never waits for it.
     """
     query_id = query.id
     name = query.name or query_id
@@ -53,5 +53,5 @@ def _forecasts(runner: BatchRunner, watch: Watch) -> list[float | None]:
 def _runs(query: Running) -> bool:
     try:
         return bool(query.isActive)
-    except Exception:  # there is no JVM any more to ask
+    except Exception:  # the JVM is gone
         return False

@@ -1,16 +1,16 @@
-"""Spark's part of a checkpoint: read, carried in our manifests, and made anew where it is gone.
+"""Spark's part of a checkpoint: reads its logs, carries them in manifests, and restores them.
 
-Why: Spark keeps the offsets of its sources in logs of its own, at the checkpoint location. Where
-the state lies in an object store, that location may be a disk that dies with the driver's machine.
-So each manifest carries the few files by which Spark repeats its batch, and a driver that starts
-elsewhere, on an empty folder, writes them there. Spark then repeats that batch, which has a
-manifest: it is delivered and not computed.
+Why: Spark keeps the offsets of its sources in its own logs, at the checkpoint location. If the
+state lies in an object store, that location may be a disk that dies with the driver's machine. So
+each manifest carries the few files from which Spark repeats its micro-batch. A driver that starts
+elsewhere, on an empty folder, writes them there. Spark then repeats the micro-batch; since it has a
+manifest, it is delivered and not computed.
 
-Not possible for a query whose source or earlier step keeps more than offsets: Spark's file source,
-aggregations and joins of Spark's own.
+This is impossible if a source or earlier step of the query keeps more than offsets: Spark's file
+source, and aggregations and joins by Spark.
 
-Law: a folder whose logs tell another story than the manifest is refused; logs that are older than
-the manifest are brought up to it.
+Law: a folder whose logs contradict the manifest is refused; logs that are older than the manifest
+are completed from it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from joinengine.spark.session.session import paths_are_local
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 
-#: Steps of a streaming plan that keep state, by the beginnings of their names in Spark.
+#: Steps of a streaming plan that keep state, by the starts of their names in Spark.
 _STATEFUL = (
     *("Aggregate", "Deduplicate", "FlatMapGroups", "TransformWithState", "FlatMapCoGroups"),
     *("GlobalLimit", "SessionWindow"),
 )
-#: A log of offsets has a version, what the batch was planned with, then a line for each source.
+#: The first line with a source in a log of offsets: after the version and the plan's settings.
 _SOURCES = 2
 _log = logging.getLogger("joinengine")
 
@@ -45,8 +45,8 @@ _log = logging.getLogger("joinengine")
 class SparkLogs:
     """The logs of one query at its checkpoint location, through Spark's own file system.
 
-    `apart`: the engine's part lies elsewhere. `obstacle`: what keeps manifests from carrying the
-    logs; None: nothing does.
+    `apart`: the engine's part lies elsewhere. `obstacle`: why manifests cannot carry the logs;
+    None: they can.
     """
 
     def __init__(
@@ -54,13 +54,16 @@ class SparkLogs:
     ) -> None:
         self._spark: Any = spark
         self._checkpoint = checkpoint
-        # There a file costs tens of microseconds, and through the JVM milliseconds.
+        # Reading a local file takes tens of microseconds; through the JVM, it takes milliseconds.
         self._on_disk = "://" not in checkpoint.spark and paths_are_local(spark)
         self.apart = checkpoint.spark != checkpoint.location
         self.obstacle = next(filter(None, map(_obstacle, frames)), None) if self.apart else None
 
     def of_batch(self, batch: int) -> dict[str, str]:
-        """Name -> content of the files by which Spark repeats a micro-batch; not carried: none."""
+        """Name -> content of the files from which Spark repeats a micro-batch.
+
+        Empty if manifests need not or cannot carry them.
+        """
         if not self.apart or self.obstacle is not None:
             return {}
         wanted = ["metadata", f"offsets/{batch}"]
@@ -70,7 +73,7 @@ class SparkLogs:
         return {name: content for name, content in contents.items() if content is not None}
 
     def offset(self, batch: int) -> dict[str, int]:
-        """Where a batch of an earlier version ends in the first source of its plan, of our own.
+        """Where a batch of an earlier version ends in the first source of its plan, joinengine's.
 
         Raises DamagedState if Spark has not logged it.
         """
@@ -88,7 +91,7 @@ class SparkLogs:
         return f"{zlib.crc32(content.encode()):08x}"
 
     def know_a_source_of_ours(self) -> bool:
-        """Whether Spark's logs have a source of joinengine's own, as earlier versions had it."""
+        """Whether Spark's logs have a source of joinengine's, as in earlier versions."""
         batches = self._batches("offsets")
         lines = (self._text(f"offsets/{max(batches)}") or "").splitlines() if batches else []
         with suppress(IndexError, ValueError, TypeError):
@@ -96,17 +99,17 @@ class SparkLogs:
         return False
 
     def metadata(self) -> str | None:
-        """What Spark keeps of the query's id; None: it has run none at this checkpoint."""
+        """Spark's metadata, with the query's id; None: Spark has run no query here."""
         return self._text("metadata")
 
     def _text(self, name: str) -> str | None:
-        """The content of a log; None: it is not there."""
+        """The content of a log; None: it does not exist."""
         if self._on_disk:
             return _text_of(f"{self._checkpoint.spark}/{name}")
         return self._read(name)
 
     def warn(self) -> None:
-        """Say once that the query cannot go on without its checkpoint folder."""
+        """Warn that the query cannot be restarted without its checkpoint folder."""
         if self.apart and self.obstacle is not None:
             _log.warning(
                 "joinengine: %s keeps its progress in checkpointLocation %s only; keep that "
@@ -115,32 +118,32 @@ class SparkLogs:
             )
 
     def check(self, manifest: Manifest) -> None:
-        """Raise CheckpointMismatch if Spark's logs and the manifest do not go together.
+        """Raise CheckpointMismatch if Spark's logs and the manifest do not fit together.
 
-        Raises DamagedState for a log that Spark would stumble over, in its own words.
+        Raises DamagedState for a log that Spark would fail to read.
         """
-        if not manifest.spark:  # else what is missing is written anew
+        if not manifest.spark:  # otherwise `mend` writes missing logs
             self._check_readable()
         self._missing(manifest)
 
     def _check_readable(self) -> None:
-        """Read what Spark reads first: its metadata, and the last two logs of either kind."""
+        """Read what Spark reads first: its metadata, and the last two logs of each kind."""
         begun = {log: sorted(self._batches(log)) for log in ("offsets", "commits")}
         if not any(begun.values()):
-            return  # whether this is right, the first micro-batch shows
+            return  # no logs yet: the first micro-batch shows whether this is right
         if not begun["offsets"]:
             raise _not_there(f"{self._checkpoint.spark}/offsets")
         last = (f"{log}/{number}" for log, numbers in begun.items() for number in numbers[-2:])
         for name in ("metadata", *last):
             try:
                 content = self._read(name)
-            except (Py4JJavaError, PySparkException) as error:  # its CRC differs; it is a folder
+            except (Py4JJavaError, PySparkException) as error:  # a wrong CRC, or a folder
                 raise _not_there(f"{self._checkpoint.spark}/{name}") from error
             if not content:
                 raise _not_there(f"{self._checkpoint.spark}/{name}")
 
     def mend(self, manifest: Manifest) -> None:
-        """Write what the logs lack of the batch of `manifest`; raises as `check`."""
+        """Write the log files that Spark lacks for the batch of `manifest`; raises as `check`."""
         missing = self._missing(manifest)
         for name, content in missing.items():
             self._write(name, content)
@@ -152,7 +155,7 @@ class SparkLogs:
             )
 
     def _missing(self, manifest: Manifest) -> dict[str, str]:
-        """The files that Spark needs to go on behind `manifest`, and that are not there."""
+        """Name -> content of the missing files that Spark needs to go on after `manifest`."""
         batch = -1 if manifest.handed is None else manifest.handed.batch
         carried = manifest.spark
         if not self.apart or batch < 0:
@@ -192,7 +195,7 @@ class SparkLogs:
             "new checkpointLocation and stateLocation"
         )
 
-    # Files, by Spark's own file system
+    # Files, through Spark's own file system
 
     def _path(self, name: str) -> tuple[Any, Any]:
         jvm = self._spark._jvm
@@ -227,9 +230,9 @@ class SparkLogs:
 
 
 def offset_in(content: str | None, place: str) -> dict[str, int]:
-    """Where a batch ends in the first source, in Spark's log of its offsets; None: there is none.
+    """Where a batch ends in the first source, from the `content` of Spark's log of its offsets.
 
-    Raises DamagedState, with the `place` of the log, if it does not say so.
+    Raises DamagedState, with the `place` of the log, if the log is missing or does not say so.
     """
     try:
         offset: dict[str, int] = json.loads((content or "").splitlines()[_SOURCES])
@@ -246,7 +249,7 @@ def _not_there(place: str) -> DamagedState:
 
 
 def _text_of(path: str) -> str | None:
-    """The content of a file; None: there is none. What is no text in it is replaced."""
+    """The content of a file, where invalid UTF-8 is replaced; None: it does not exist."""
     try:
         return Path(path).read_text("utf-8", "replace")
     except OSError:
@@ -254,7 +257,7 @@ def _text_of(path: str) -> str | None:
 
 
 def _obstacle(frame: DataFrame) -> str | None:
-    """What in a streaming DataFrame keeps more than offsets, in words; None: nothing does."""
+    """The part of a streaming DataFrame that keeps more than offsets, in words; None: no part."""
     plan: Any = frame
     for node in _nodes(plan._jdf.queryExecution().analyzed()):
         if not node.isStreaming():

@@ -1,4 +1,4 @@
-"""How a query is started: what is checked, claimed and recovered, and the streaming plan."""
+"""Starts a query: checks the request, claims the checkpoint, recovers, and begins the loop."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ from joinengine.world.storage import Storage
 from joinengine.world.store_probe import check_exclusive
 from joinengine.world.world import MACHINE
 
-#: Of how many batches Spark keeps its reports.
+#: Spark's setting of the number of batches whose reports it keeps.
 _REPORTS = "spark.sql.streaming.numRecentProgressUpdates"
-#: What runs the tasks of a batch under each exchange.
+#: Exchange -> what runs the tasks of a batch under it.
 _JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
     ExchangeKind.FILES: FileJobs,
     ExchangeKind.SHUFFLE: ShuffleJobs,
@@ -66,10 +66,10 @@ _JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
 
 @in_own_words()
 def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
-    """Check, recover, and start. `sink_of(checkpoint, query id)` makes the sink.
+    """Check, recover, and start a query. `sink_of(checkpoint, query id)` makes the sink.
 
     Raises InvalidRequest or CheckpointMismatch before any job runs, DamagedState for a checkpoint
-    that cannot be trusted; JoinEngineError if Spark fails meanwhile.
+    that cannot be trusted, and JoinEngineError if Spark fails.
     """
     spark = request.spark
     session.check_classic(spark)
@@ -105,7 +105,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     with _page_of(request) as server, _closed_if_it_fails(sink):
         stop_on(checkpoint.location)
         last = heartbeat.check_alone(checkpoint, request.takeover)
-        # Nothing is written before here: a start that is refused has changed nothing.
+        # Nothing is written before this point: a refused start has changed nothing.
         _take(request, checkpoint, places, owner, output)
         generation = heartbeat.claim_after(checkpoint, last, request.takeover)
         with heartbeat.beating(checkpoint, generation) as beat:
@@ -132,7 +132,7 @@ def _take(
     owner: Claim,
     output: tuple[Storage, Wanted] | None,
 ) -> None:
-    """Make the places, and make them the query's; what killed drivers have left there goes."""
+    """Make the places, claim them for the query, and remove what killed drivers have left there."""
     for what, folder in places.items():
         if "://" not in folder and not Path(folder).exists():
             ours = what in ("checkpointLocation", "stateLocation")
@@ -150,7 +150,7 @@ def _take(
 def _frames(
     request: Request, checkpoint: Checkpoint, logs: SparkLogs, runner: BatchRunner
 ) -> Frames | None:
-    """What hands over the micro-batches of streaming DataFrames; None: there are none."""
+    """The part that hands over micro-batches of streaming DataFrames; None: there are none."""
     if not request.frames:
         return None
     logs.mend(runner.manifest)
@@ -167,8 +167,8 @@ def _looping(
     feeds: Mapping[int, Feed],
     frames: Frames | None,
 ) -> Callable[[Callable[[float], bool]], Loop]:
-    """What makes the engine's own loop over a query; `runner` has recovered."""
-    _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
+    """A function that makes the engine's loop over a query; `runner` has recovered."""
+    _ = runner.position  # fails now if an earlier version has kept it in logs that are gone
     paths = _read_by_tasks(request)
     remote = checkpoint.is_remote or any(map(is_url, paths))
     trigger = _trigger(request)
@@ -193,7 +193,7 @@ def _begun(
     server: PageServer | None,
     running: Running,
 ) -> JoinQuery:
-    """The running query, whose loop begins; `runner` has recovered."""
+    """Start the loop of a query; its handle. `runner` has recovered."""
     spark = request.spark
     operators = [name_of(operator) for operator in request.query.operators]
     most_reports = int(spark.conf.get(_REPORTS, "100") or 100)
@@ -218,7 +218,7 @@ def _begun(
 
 @contextmanager
 def _page_of(request: Request) -> Iterator[PageServer | None]:
-    """The server of the page that is asked for with the query; it closes if the start fails."""
+    """The server of the page that the request asks for; closes it if the start fails."""
     server = page_at(request.live) if request.watched else None
     try:
         yield server
@@ -230,7 +230,7 @@ def _page_of(request: Request) -> Iterator[PageServer | None]:
 
 @contextmanager
 def _closed_if_it_fails(sink: Sink) -> Iterator[None]:
-    """Close what the recovery has opened, if no loop follows that would."""
+    """Close the sink if the start fails, since no loop closes it then."""
     try:
         yield
     except BaseException:
@@ -239,7 +239,7 @@ def _closed_if_it_fails(sink: Sink) -> Iterator[None]:
 
 
 def _checked_places(request: Request) -> dict[str, str]:
-    """The places that the query writes, by their options; they can be made, and are apart."""
+    """Option -> place into which the query writes. Checks that they are apart and can be made."""
     there = checkpoint_at(request.checkpoint_location, request.state_location)
     written = {"checkpointLocation": there.spark}
     if request.state_location is not None:
@@ -265,7 +265,7 @@ def _read_by_tasks(request: Request) -> list[str]:
 
 
 def _marked(request: Request) -> tuple[Storage, Wanted] | None:
-    """The output folder whose marker says that it is the query's; None: it has no marker."""
+    """The output folder, if it has markers, and the demands on these; None: it has none."""
     output = request.output
     if output is None or output.wanted is None:
         return None
@@ -273,7 +273,7 @@ def _marked(request: Request) -> tuple[Storage, Wanted] | None:
 
 
 def _streams(request: Request, checkpoint: Checkpoint) -> Streams:
-    """The `Stream`s, as the driver reads their logs."""
+    """The `Stream`s of the query, with their logs in the checkpoint."""
     own, query = request.own_feeds(checkpoint), request.query
     numbered = [(stream, feed["source"]) for stream, feed in own]
     return Streams(
@@ -292,7 +292,7 @@ def _runner(
     logs: SparkLogs,
     streams: Streams,
 ) -> tuple[BatchRunner, SparkJobs]:
-    """What runs the batches, which has read the newest manifest, and what runs their tasks."""
+    """The runner of the batches, which has read the newest manifest, and the runner of tasks."""
     aside = None
     if request.side_output is not None:
         refused = place(request.side_output, "sideOutput")
@@ -321,16 +321,15 @@ def _runner(
 
 
 def _columns_of(request: Request) -> dict[int, str]:
-    """Source -> the columns of its files, of the streams whose files are looked for."""
+    """Source -> the columns of its files, of the streams whose source has its own columns."""
     own = ((n, source) for n, source in enumerate(request.sources) if isinstance(source, OwnStream))
     return {n: columns for n, source in own if (columns := source.kept_columns) is not None}
 
 
 def _slots(request: Request) -> list[str]:
-    """The executors on which tasks have fixed places; none if they go anywhere.
+    """The executors on which tasks have fixed places; empty if tasks run anywhere.
 
-    Raises InvalidRequest if executors are asked for that are not there, or a source could not
-    bring a batch again.
+    Raises InvalidRequest if there are too few executors, or if a source cannot bring a batch again.
     """
     settings, context = request.settings, request.spark.sparkContext
     if settings.kills and not executors_at_start(context):
@@ -360,7 +359,7 @@ def _arrow_batches(request: Request) -> ArrowBatches:
 
 
 def _tables(request: Request) -> dict[int, DataFrame]:
-    """For each table a frame of what routing it yields, to be run in the first batch."""
+    """Source that is a table -> a frame that routes it, for the first batch."""
     frames = dict[int, DataFrame]()
     for number in sorted(request.query.tables):
         table = request.sources[number]

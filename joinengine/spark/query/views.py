@@ -1,4 +1,4 @@
-"""What is told of a running query: progress, metrics, its story, and how it stands in words."""
+"""The views of a running query: progress, metrics, its story, and descriptions in words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from joinengine.spark.query.run_watch import Watch
 
 
 class Views:
-    """A query as those see it who watch it; methods are those of `JoinQuery`."""
+    """The views of one query; the methods are those of `JoinQuery`."""
 
     def __init__(self, running: Running, runner: BatchRunner, watch: Watch) -> None:
         self._running, self._runner, self._watch = running, runner, watch
@@ -78,7 +78,7 @@ class Views:
         return table
 
     def story(self) -> dict[str, Any]:
-        """What a page of the run draws; from the first call on it is kept up to date."""
+        """The data that a page of the run draws; after the first call, batches update it."""
         return self._watch.story(self.new_story).whole()
 
     def new_story(self) -> Story:
@@ -107,12 +107,12 @@ class Views:
         )
 
     def not_reached(self) -> list[str]:
-        """What was planned for batches that this run did not have, in sentences."""
+        """The planned events of batches that this run has not reached, in sentences."""
         after = self._runner.manifest.batch + 1
         return not_reached(self._runner.settings, range(after - self._watch.done[1], after))
 
     def waiting(self) -> list[str]:
-        """What no result shows of a query that has read what was there, in sentences."""
+        """The data without results yet, of a query that has read all its data, in sentences."""
         query, missing = self._runner.query, self._running.missing
         return waiting_for(query, self._watch.records) + [
             f"no left row has been read: {query.sources[source]} has not come to the offsets of "

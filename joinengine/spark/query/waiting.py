@@ -1,9 +1,10 @@
-"""Waiting for a query in a program: the line on a terminal, what Ctrl-C does, and a last key.
+"""Waits for a query in a program: draws the line on a terminal, and handles Ctrl-C and a last key.
 
-Ctrl-C reaches the driver's Python alone: PySpark starts the JVM deaf to it, and workers have a
-process group of their own. By itself PySpark would cancel all jobs, which fails the running batch
-with a trace of the JVM, and would leave the answer of the call that waits on the line to the JVM.
-So the signal is only noted, and the query is stopped between two short calls.
+Ctrl-C reaches only the driver's Python: PySpark starts the JVM so that it ignores the signal, and
+workers have their own process group. PySpark's own handler would cancel all jobs, so that the
+running batch fails with a trace of the JVM. It would also leave the answer to the waiting call
+unread on the connection to the JVM. So the signal is only noted, and the query is stopped between
+two short calls.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import Any
 #: Whether the system has POSIX terminals.
 _SINGLE_KEYS = find_spec("termios") is not None
 _LAST_WORDS = "joinengine: stopped on Ctrl-C; nothing is lost. Start the query again to go on"
-#: How long one call waits, and thus how long Ctrl-C may, in seconds.
+#: Seconds that one call waits, and so the longest delay of Ctrl-C.
 _POLL_S = 0.2
-#: The least that Spark accepts.
+#: The shortest wait that Spark accepts, in seconds.
 _SHORTEST_S = 0.001
-#: How often the line is drawn, in seconds; nothing is drawn before.
+#: Seconds between two drawings of the line, and before the first.
 _DRAW_S = 1.0
 
 
@@ -45,11 +46,11 @@ def wait(
     tell: Callable[[], str],
     last_words: str | None = None,
 ) -> bool:
-    """Wait until a query ends; False: it has not after `timeout_s` seconds.
+    """Wait until a query ends; False: it has not ended after `timeout_s` seconds.
 
-    `ended(seconds)` waits as Spark's `awaitTermination` does. `tell()` is the line for a terminal.
-    On Ctrl-C `stop()` is called, `last_words` are said (None: that the next start goes on; empty:
-    none), and a KeyboardInterrupt is raised; in a script it is an Interrupted.
+    `ended(seconds)` waits as Spark's `awaitTermination` does. `tell()` gives the line for a
+    terminal. On Ctrl-C, this calls `stop()`, prints `last_words` (None: that the next start goes
+    on; empty: nothing), and raises a KeyboardInterrupt; in a script, an Interrupted.
     """
     end = None if timeout_s is None else time.monotonic() + timeout_s
     with _noted_interrupt() as asked, _line_on_terminal(tell) as draw:
@@ -71,22 +72,22 @@ def wait(
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print for somebody at a terminal, which may be gone by now: the query runs all the same."""
+    """Print a text on a terminal. Ignores that the terminal may be gone: the query goes on."""
     with suppress(OSError, ValueError):
         print(text, end=end, file=sys.stderr, flush=True)
 
 
 def wait_for_key(text: str) -> bool:
-    """Say `text` and wait for a key, if somebody sits at a terminal; else return False at once.
+    """Print `text` and wait for a key on a terminal; elsewhere, return False at once.
 
-    Nobody does in a pipe, in a notebook, at a prompt (which does not end) and in the background.
-    Ctrl-C is a key too. Where the system does not tell single keys, the key is Enter.
+    A pipe, a notebook, a prompt (which does not end) and a program in the background do not count.
+    Ctrl-C is also a key. On a system that does not report single keys, the key is Enter.
     """
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()) or _is_interactive():
         return False
     terminal = sys.stdin.fileno()
     if _SINGLE_KEYS and _is_in_background(terminal):
-        return False  # to read would stop the process
+        return False  # reading would stop the process
     with suppress(KeyboardInterrupt), _single_keys(terminal):
         say(text)
         os.read(terminal, 1)
@@ -94,7 +95,7 @@ def wait_for_key(text: str) -> bool:
 
 
 def _is_in_background(terminal: int) -> bool:
-    """Whether another job has the terminal; one that controls no job has none in the background."""
+    """Whether another job has the terminal; False if the terminal controls no jobs."""
     try:
         return os.tcgetpgrp(terminal) != os.getpgrp()
     except OSError:
@@ -103,7 +104,7 @@ def _is_in_background(terminal: int) -> bool:
 
 @contextmanager
 def _single_keys(terminal: int) -> Iterator[None]:
-    """Keys come without an Enter inside; what was typed before or behind the first is dropped."""
+    """In the block, keys arrive without Enter; keys typed before or after the first are dropped."""
     if not _SINGLE_KEYS:
         yield
         return
@@ -120,7 +121,7 @@ def _single_keys(terminal: int) -> Iterator[None]:
 
 @contextmanager
 def _noted_interrupt() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed inside; pressed twice, it interrupts as it always does."""
+    """A function: whether Ctrl-C was pressed in the block. Pressed twice, it interrupts."""
     noted = threading.Event()
 
     def note(number: int, frame: Any) -> None:
@@ -129,7 +130,7 @@ def _noted_interrupt() -> Iterator[Callable[[], bool]]:
         noted.set()
 
     ours = threading.current_thread() is threading.main_thread()
-    if not ours or not callable(signal.getsignal(signal.SIGINT)):  # ignored, as in the background
+    if not ours or not callable(signal.getsignal(signal.SIGINT)):  # ignored in the background
         yield noted.is_set
         return
     before = signal.signal(signal.SIGINT, note)
@@ -142,7 +143,7 @@ def _noted_interrupt() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def interrupted_later() -> Iterator[None]:
-    """Ctrl-C inside is a KeyboardInterrupt at the end, unless it is pressed twice."""
+    """Ctrl-C in the block raises a KeyboardInterrupt at its end, unless it is pressed twice."""
     with _noted_interrupt() as asked:
         yield
     if asked():
@@ -151,7 +152,7 @@ def interrupted_later() -> Iterator[None]:
 
 @contextmanager
 def _line_on_terminal(tell: Callable[[], str]) -> Iterator[Callable[[str | None], None]]:
-    """A function that draws a line on a terminal, in place of the last; elsewhere nothing."""
+    """A function that replaces the last line on a terminal; without a terminal, it does nothing."""
     shown = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     next_s, drawn = time.monotonic() + _DRAW_S, False
 
@@ -171,5 +172,5 @@ def _line_on_terminal(tell: Callable[[], str]) -> Iterator[Callable[[str | None]
 
 
 def _is_interactive() -> bool:
-    """Whether the program is a notebook or a prompt, which an exit would end."""
+    """Whether the program is a notebook or a prompt, which `sys.exit` would end."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules

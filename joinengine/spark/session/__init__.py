@@ -1,1 +1,1 @@
-"""Sessions of Spark: settings that help, workers that are warm, and what executors have."""
+"""Sessions of Spark: their settings, their Python workers, and checks of their executors."""

@@ -1,13 +1,13 @@
-"""A class-data archive: Spark's classes as a JVM holds them, which later JVMs map when they start.
+"""Finds class-data archives: Spark's classes as a JVM holds them, for later JVMs to map.
 
-Why: Spark needs some 20,000 classes before the first tuple, and to read, check and link them is
-most of what a start costs. A JVM can write what it has linked into a file when it ends (JEP 350);
-`joinengine archive` has one do so, once for each Java and Spark of this machine, and `session()`
-has it used.
+Why: Spark needs some 20,000 classes before the first tuple, and reading, checking and linking them
+is most of the cost of a start. A JVM can write its linked classes into a file when it ends (JEP
+350). `joinengine archive` makes one do so, once for each Java and Spark of this machine, and
+`session()` makes Spark use the archive.
 
-Law: an archive is used only if it is as large as its name says, because a JVM crashes over half a
-one. That it is of this Java, and of jars that have not changed, the JVM checks itself, and goes on
-without it if not.
+Law: an archive is used only if it is as large as its name says, because a JVM crashes on a
+truncated one. The JVM itself checks that it is of this Java and of unchanged jars, and ignores it
+otherwise.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 from joinengine.spark.session.home import cache_folder
 from joinengine.spark.session.java import java_path
 
-#: A JVM says nothing of an archive that does not fit.
+#: Options that keep a JVM from logging that an archive does not fit.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def archive_folder() -> Path:
-    """Where archives lie: those of this Java and Spark are called `archive_key()`-SIZE.jsa."""
+    """The folder of archives: those of this Java and Spark are named `archive_key()`-SIZE.jsa."""
     return cache_folder() / "java"
 
 
 def archive_key() -> str | None:
-    """Tells Javas and Sparks of this machine apart; None: there is no Java, or no Spark."""
+    """A key that identifies this Java and Spark; None: there is no Java, or no Spark."""
     java, spec = java_path(), find_spec("pyspark")
     if java is None or spec is None:
         return None
@@ -39,14 +39,14 @@ def archive_key() -> str | None:
 
 
 def archives() -> list[Path]:
-    """The archives of this Java and Spark that are whole."""
+    """The complete archives of this Java and Spark."""
     key = archive_key()
     paths = sorted(archive_folder().glob(f"{key}-*.jsa")) if key is not None else []
     return [path for path in paths if path.stem == f"{key}-{_size(path)}"]
 
 
 def _size(path: Path) -> int | None:
-    """None: it is gone, as another process has replaced it."""
+    """The size of a file; None: it is gone, because another process has replaced it."""
     try:
         return path.stat().st_size
     except OSError:
@@ -54,6 +54,6 @@ def _size(path: Path) -> int | None:
 
 
 def use_options() -> str:
-    """The options of a JVM that starts with an archive; empty: there is none."""
+    """The options with which a JVM uses an archive; empty: there is no archive."""
     paths = archives()
     return f'"-XX:SharedArchiveFile={paths[-1]}" {_QUIET}' if paths else ""

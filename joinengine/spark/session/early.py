@@ -1,15 +1,15 @@
-"""Spark's daemon of Python workers, begun before Spark asks for it.
+"""Starts the daemon of Spark's Python workers early, before Spark asks for it.
 
-Why: workers are forked from a process that has imported what they need, a second of work. Spark
-starts that process when the first task comes, and so the first batch would wait for it. While a
-session starts, its program waits seconds for the JVM, and a core is idle. So a process begins then,
-imports, and waits at a socket. The daemon that Spark starts later (joinengine.spark.session.daemon)
-hands it its own place: the pipes to the JVM, the environment and the path. What Spark has started
-does nothing any more but end with it.
+Why: workers are forked from a process that has imported their modules, which takes a second. Spark
+starts that process with the first task, so the first batch would wait for it. While a session
+starts, its program waits seconds for the JVM, and a core is idle. So a process starts then, imports
+the modules, and waits at a socket. The daemon that Spark starts later
+(`joinengine.spark.session.daemon`) hands its place over to this process: the pipes to the JVM, the
+environment and the path. After that, Spark's daemon only waits for the end of the process.
 
-The process ends if the program ends before it is called. Whatever keeps it from its place (another
-Python, variables that act on imports, a system without such sockets) costs the second again and
-nothing else.
+The process ends if the program ends before the daemon connects. If something prevents the takeover
+(another Python, variables that affect imports, a system without such sockets), the only cost is
+that second.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from typing import Any
 
 from joinengine.staying.wire import connected, listening, received, send
 
-#: Where the process waits; set for the JVM, which hands it on to the daemon that it starts.
+#: The variable with the address of the process; the JVM passes it on to the daemon that it starts.
 VARIABLE = "JOINENGINE_DAEMON"
-#: The argument that says that a process is begun early, before the number of the socket.
+#: The argument of a process that is started early; the number of its socket follows.
 ARGUMENT = "--early"
-#: What workers need of modules; none of them starts a thread of Python's.
+#: The modules that workers need; none of them starts a Python thread.
 AT_HAND = ("pyspark.worker", "joinengine.spark.jobs.tasks")
-#: The packages that must be the same ones at both ends.
+#: The packages that must be the same at both ends.
 _PACKAGES = ("pyspark", "joinengine")
-#: What Spark sets for a daemon that acts on the start of Python or on imports.
+#: The variables that Spark sets for a daemon and that affect the start of Python or imports.
 _SET_BY_SPARK = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
-#: Variables that act on neither: how Spark's own begin, and those of shells and paths. An active
-#: virtual environment exports its prompt, which the shell that starts the JVM takes away.
+#: Variables that affect neither: prefixes of Spark's own, and variables of shells and paths. An
+#: active virtual environment exports its prompt, which the shell that starts the JVM removes.
 _SPARKS = ("SPARK_", "PYSPARK_", "PYTHON_", "_")
 _OTHERS = ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "PS1", "PS2", VARIABLE)
 #: The standard streams that are pipes to Spark: requests, answers, and messages.
@@ -56,9 +56,9 @@ _IMPORTS_S = 10.0
 
 @contextmanager
 def begun_early(module: str, *, serves: bool) -> Iterator[None]:
-    """A JVM that is started inside finds a daemon begun; `serves`: whether it would be its own.
+    """A JVM that is started in the block finds a daemon; `serves`: whether it could use one.
 
-    `module`: that of the daemon, which calls `taken_over`, or `taking_over` with ARGUMENT.
+    `module`: that of the daemon, which calls `taken_over` or, with ARGUMENT, `taking_over`.
     """
     address = _begin(module) if serves and hasattr(socket, "send_fds") else None
     if address is None:
@@ -72,8 +72,8 @@ def begun_early(module: str, *, serves: bool) -> Iterator[None]:
 
 
 def _begin(module: str) -> str | None:
-    """Begin the process, and return where it waits; None: the system does not let it."""
-    seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as PySpark has it
+    """Start the process; the address at which it waits. None: the system does not allow it."""
+    seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as PySpark sets it
     folder = tempfile.mkdtemp(prefix="joinengine-")
     address = f"{folder}/daemon"
     try:
@@ -81,12 +81,12 @@ def _begin(module: str) -> str | None:
             number = listener.fileno()
             process = subprocess.Popen(
                 [sys.executable, "-m", module, ARGUMENT, str(number)],
-                stdin=subprocess.PIPE,  # it ends with this program, until it is Spark's
+                stdin=subprocess.PIPE,  # so it ends with this program, until it is Spark's
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=os.environ | _SET_BY_SPARK | seed,
                 pass_fds=[number],
-                process_group=0,  # Ctrl-C is for the program alone
+                process_group=0,  # so Ctrl-C reaches only the program
             )
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
@@ -103,20 +103,20 @@ def _clean_up(process: subprocess.Popen[bytes], folder: str) -> None:
 
 
 def import_at_hand() -> None:
-    """Import what workers need, so that they have it when they are forked."""
+    """Import the modules that workers need, so that they have them when they are forked."""
     for name in AT_HAND:
         import_module(name)
-    # pyarrow looks for pandas when it first makes a NumPy array, and imports it where it is.
+    # pyarrow looks for pandas when it first makes a NumPy array, and imports it if it exists.
     import_module("pyarrow").nulls(0, "int64").to_numpy(zero_copy_only=False)
-    # A collection would write into pages that are shared with the workers.
+    # A garbage collection would write into memory pages that are shared with the workers.
     gc.freeze()
 
 
 def taking_over(number: int) -> socket.socket:
-    """Import, wait, and take the place of the daemon that calls at a socket, by its number.
+    """Import, wait, and take the place of the daemon that connects to the socket `number`.
 
-    Returns the connection to it, which is to be open as long as this process lives. The process
-    ends if the program ends first, or if the two do not suit each other.
+    Returns the connection to it, which must stay open as long as this process lives. The process
+    ends if the program ends first, or if the two do not fit together.
     """
     with socket.socket(fileno=number) as listener:
         address = Path(listener.getsockname())
@@ -148,7 +148,7 @@ def taking_over(number: int) -> socket.socket:
 
 
 def _called(listener: socket.socket) -> socket.socket:
-    """The connection of who calls; the process ends if the program, at its standard input, does."""
+    """The connection of the daemon. The process ends if the program closes its standard input."""
     poll = select.poll()
     for descriptor in (listener.fileno(), 0):
         poll.register(descriptor, select.POLLIN)
@@ -158,9 +158,9 @@ def _called(listener: socket.socket) -> socket.socket:
 
 
 def taken_over() -> bool:
-    """Whether a process begun early has taken the place of this one; returns when it has ended.
+    """Let a process that was started early take the place of this one, and wait until it ends.
 
-    False: there is none, or it does not suit this one.
+    False: there is none, or it does not fit.
     """
     address = os.environ.pop(VARIABLE, None)
     if address is None:
@@ -181,18 +181,18 @@ def taken_over() -> bool:
             send(begun, json.dumps(state).encode())
             if received(begun) != [_TAKEN]:
                 return False
-            os.setpgid(0, 0)  # as PySpark's daemon: Ctrl-C is for the program alone
+            os.setpgid(0, 0)  # like PySpark's daemon, so Ctrl-C reaches only the program
             with suppress(OSError, EOFError):
                 received(begun)
-    except (OSError, EOFError):  # another has been begun in its place, or it is gone
+    except (OSError, EOFError):  # the process is gone, or another daemon has taken it
         return False
     return True
 
 
 def _what_suits() -> dict[str, Any]:
-    """What must be the same at both ends, since modules are imported at one and used at the other.
+    """The facts that must be equal at both ends: modules are imported at one, used at the other.
 
-    Not the path, on which Spark puts its own files first, but what is found on it.
+    They do not include the path, on which Spark puts its own files first, but what is found on it.
     """
     specs = {name: find_spec(name) for name in _PACKAGES}
     return {
@@ -203,7 +203,7 @@ def _what_suits() -> dict[str, Any]:
 
 
 def _that_matter(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables that may act on imports, or on the start of Python: all not known not to."""
+    """The variables that may affect imports or the start of Python: all but those that do not."""
     return {
         name: value
         for name, value in variables.items()

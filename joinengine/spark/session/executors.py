@@ -1,15 +1,16 @@
-"""What the executors of a cluster have: the folders of a query, and the packages that tasks import.
+"""Checks that the executors of a cluster reach a query's folders and have the needed packages.
 
-Why: a folder on the driver's own disk is not there for tasks on other machines. Without asking, it
-takes a minute until the first batch fails, with a trace of the JVM that names a file which is there
-for whoever looks.
+Why: a folder on the driver's own disk does not exist for tasks on other machines. Without a check,
+it takes a minute until the first batch fails, with a trace of the JVM that names a file which does
+exist on the driver.
 
-A marker with a fresh name is made in each folder that the query writes. One small job looks for it,
-and asks the object stores of the query for a file. It has a task for each core: Spark deals tasks
-out in turn to the executors with a free core, so each executor that is there and idle gets one. One
-that comes later is not asked, and its tasks fail in a batch. Cost: some tenths of a second where
-the executors' Pythons run; the first query of a session starts them, which its first batch would do
-otherwise. A local master is not asked: all of it is this machine.
+A marker with a fresh name is made in each folder into which the query writes. One small job looks
+for the markers, and asks the query's object stores for a file. It has a task for each core: Spark
+assigns tasks in turn to executors with a free core, so each idle executor gets at least one. An
+executor that registers later is not checked, and its tasks fail in a batch.
+Cost: some tenths of a second if the executors' Pythons are running; in the first query of a
+session, the check starts them instead of the first batch. A local master is not checked, since all
+of it is this machine.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _MOST = 3
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a task has found out: what its executor lacks, and place -> why a store refuses it."""
+    """The findings of a task: what its executor lacks, and place -> why a store refuses it."""
 
     host: str
     lacking: tuple[str, ...]
@@ -59,7 +60,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A task: which packages and `paths` its executor lacks, and which `urls` it cannot read."""
+    """A task that finds the packages and `paths` that its executor lacks, and unreadable `urls`."""
 
     paths: tuple[str, ...]
     urls: tuple[str, ...]
@@ -81,9 +82,9 @@ def check_executors(
 ) -> None:
     """Raise InvalidRequest if an executor lacks a package or does not reach a place of a query.
 
-    `written`: option -> a folder that the query writes, or whose nearest parent that is there can
-    be written; or a URL. `read`: folders, files or URLs of its sources. A checkpoint location
-    beside a `stateLocation` is not looked for: only the driver needs it.
+    `written`: option -> a URL, or a folder into which the query writes; it need not exist, if its
+    nearest existing parent is writable. `read`: folders, files or URLs of its sources. With a
+    `stateLocation`, the checkpoint location is not checked: only the driver needs it.
     """
     if (spark.sparkContext.master or "local").startswith("local"):
         return
@@ -124,7 +125,7 @@ def _is_path(place: str | Path) -> bool:
 
 @contextmanager
 def _marker(folder: str) -> Iterator[str]:
-    """The path of a marker in `folder`, or in the nearest parent that is there."""
+    """The path of a marker in `folder`, or in its nearest existing parent."""
     path = Path(folder)
     there = next(above for above in (path, *path.parents) if above.is_dir())
     made = Path(mkdtemp(prefix=".joinengine-", dir=there))
@@ -135,18 +136,18 @@ def _marker(folder: str) -> Iterator[str]:
 
 
 def _answers(spark: SparkSession, look: _Look) -> list[_Answer]:
-    """One answer for each core. Raises InvalidRequest if a Python cannot even read the question."""
+    """One answer for each core. Raises InvalidRequest if a worker's Python cannot run the check."""
     context, n_tasks = spark.sparkContext, parallelism(spark)
     try:
         return context.parallelize(range(n_tasks), n_tasks).mapPartitions(look).collect()
     except Py4JJavaError as error:
         raise _plain(error, str(error.java_exception)) from None
-    except PySparkException as error:  # what PySpark makes of it in some versions
+    except PySparkException as error:  # raised by some versions of PySpark instead
         raise _plain(error, str(error)) from None
 
 
 def _plain(error: Exception, trace: str) -> Exception:
-    """What to raise for a job that has failed: a sentence, if its Python does not serve."""
+    """The error to raise for a failed job: one sentence if the workers' Python is unsuitable."""
     lacking, versions = _LACKING.search(trace), _VERSIONS.search(trace)
     if lacking is not None:
         return InvalidRequest(f"the Python of the executors lacks {lacking[1]}; {_INSTALL}")
@@ -170,7 +171,7 @@ def _check_packages(answers: Collection[_Answer]) -> None:
 
 
 def _named(hosts: Collection[str]) -> str:
-    """The first few hosts, and how many more there are.
+    """The first few hosts, and the number of others.
 
     >>> _named({"b", "a", "e", "d", "c"})
     'a, b, c and 2 more'

@@ -1,11 +1,11 @@
-"""The Python that Spark's workers run: it must have what joinengine's tasks import.
+"""Checks the Python that Spark's workers run: it must have the packages that tasks import.
 
-Why: where PYSPARK_PYTHON is unset, workers run the `python3` of the PATH, whatever runs the driver.
-If that one lacks a package, the first batch fails with an import error in a trace of the JVM.
+Why: if PYSPARK_PYTHON is unset, workers run the `python3` of the PATH, whichever Python runs the
+driver. If it lacks a package, the first batch fails with an import error in a trace of the JVM.
 
-A local master runs its workers on this machine with this environment, so the interpreter itself
-can be asked, once for each process. The one of a cluster lies on other machines, perhaps in an
-archive that is unpacked there: a job asks it (joinengine.spark.session.executors).
+A local master runs its workers on this machine with this environment, so this module runs the
+interpreter itself, once in each process. The interpreter of a cluster is on other machines, perhaps
+in an archive that is unpacked there: a job checks it (`joinengine.spark.session.executors`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark import SparkFiles
 
 from joinengine.model.errors import InvalidRequest
 
-#: What tasks import.
+#: The modules that tasks import.
 NEEDED = (
     *("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions", "datasketches"),
 )
@@ -42,7 +42,7 @@ def check_interpreter(context: Any) -> None:
     fault = fault_of(context.pythonExec, shipped)
     if fault is not None:
         said = os.environ.get("PYSPARK_PYTHON")
-        if said is not None and said != sys.executable:  # which joinengine.session() keeps, too
+        if said is not None and said != sys.executable:  # joinengine.session() would keep it, too
             raise InvalidRequest(
                 f"Spark's workers would run {fault}, because PYSPARK_PYTHON is {said}; before the "
                 f"session starts, unset PYSPARK_PYTHON or set it to {sys.executable}"
@@ -55,7 +55,7 @@ def check_interpreter(context: Any) -> None:
 
 @cache
 def fault_of(executable: str, shipped: tuple[str, ...] = ()) -> str | None:
-    """Which Python workers would run and why it cannot serve, in words; None: it can.
+    """Which Python workers would run and why it is unsuitable, in words; None: it is suitable.
 
     `executable`: as Spark calls it. `shipped`: files and folders that Spark gives to its workers.
     """

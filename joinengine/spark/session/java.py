@@ -1,7 +1,7 @@
-"""The Java that Spark is about to start: where it is, and whether Spark can run on it.
+"""Finds the Java that Spark is about to start, and checks whether Spark can run on it.
 
-Why: without one, PySpark says in twenty lines that a gateway process has ended. It is the most
-common obstacle of a first day, and a file tells what to do about it.
+Why: without Java, PySpark reports in twenty lines that a gateway process has ended. A missing Java
+is the most common obstacle for new users, and a look at files finds it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from joinengine.model.errors import InvalidRequest
 #: The oldest Java that Spark 4 runs on.
 OLDEST = 17
 _VARIABLE = "JAVA_HOME"
-#: The main number of a version: 8 is written 1.8.
+#: The major number of a version; 8 is written as 1.8.
 _NUMBER = r"(?:1\.)?(\d+)"
-#: How long a Java may take to tell its version, in seconds.
+#: Seconds that a Java may take to print its version.
 _ASK_S = 20.0
 _INSTALL = (
     f"install Java {OLDEST} or 21 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
@@ -29,17 +29,17 @@ _INSTALL = (
 
 
 def java_path() -> Path | None:
-    """The program that Spark starts; None: there is none."""
+    """The `java` program that Spark starts; None: there is none."""
     home = os.environ.get(_VARIABLE)
     program = f"{home}/bin/java" if home else shutil.which("java")
     return None if program is None or not os.access(program, os.X_OK) else Path(program)
 
 
 def check_java() -> None:
-    """Raise InvalidRequest if there is no Java for Spark to start, or one that is too old.
+    """Raise InvalidRequest if there is no Java for Spark to start, or if it is too old.
 
-    Its version is read from the file that is beside each Java, since asking it takes 0.1 s. Where
-    there is none, it is asked.
+    The version is read from the file beside each Java. If there is no such file, `java` is run,
+    which takes 0.1 s.
     """
     home, path = os.environ.get(_VARIABLE), java_path()
     if path is None and home:
@@ -60,7 +60,7 @@ def check_java() -> None:
 
 
 def version_of(path: Path) -> int | None:
-    """The main number of a Java's version; None: nothing beside it tells."""
+    """The major number of a Java's version; None: no file beside it says so."""
     # Of a Java 8 with its compiler, the program is in jre/bin.
     for folder in path.resolve().parents[1:3]:
         with suppress(OSError, UnicodeDecodeError):
@@ -71,7 +71,7 @@ def version_of(path: Path) -> int | None:
 
 
 def _told_by(path: Path) -> int | None:
-    """What a Java says of itself: a wrapper has no file beside it; None: it says nothing."""
+    """The major number that a Java prints, for a wrapper without a file; None: it prints none."""
     command = [str(path), "-version"]
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(

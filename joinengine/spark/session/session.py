@@ -1,14 +1,14 @@
-"""Spark sessions: the settings that help, and those that a query cannot do without.
+"""Makes Spark sessions with settings that help, and checks the settings that a query needs.
 
-Why the settings: over unix domain sockets a Python task costs 15 ms less than over loopback TCP; a
-checkpoint manager that goes through `FileSystem` writes Spark's own logs in some 40 ms a batch less
-than the default on a local disk; with a limit on an Arrow batch's bytes Spark adds up all its
-buffers after every row, half of what a row costs on its way to Python, so batches are limited by
-rows alone; the JVM's optimising compiler is kept for loops over tuples, since on two cores it takes
-a third of the machine for minutes to optimise planning code (docs/decisions/0004 has the figures).
+Why the settings (figures in docs/decisions/0004): over unix domain sockets, a Python task costs 15
+ms less than over loopback TCP. A checkpoint manager that uses `FileSystem` writes Spark's own logs
+some 40 ms a batch faster than the default on a local disk. With a byte limit on Arrow batches,
+Spark adds up all buffers after every row, which is half of a row's cost on its way to Python; so
+batches are limited only by rows. The JVM's optimising compiler is reserved for loops over tuples,
+because on two cores it would take a third of the machine for minutes to optimise planning code.
 
-In a session that the user has made, a query sets for itself what a query can have for itself
-(`for_query`, joinengine.spark.session.tuning); the rest is named in one warning.
+In a session that the user has made, a query applies the settings that can be set for one query
+(`for_query`, `joinengine.spark.session.tuning`), and names the others in one warning.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from joinengine.spark.session.java import check_java
 
 #: An offset of a time zone, as Java takes it.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
-#: Where all of Spark runs on this machine, nobody else need reach the driver.
+#: If all of Spark runs on this machine, no other machine needs to reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _HELPS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Spark's old type of instants has no time zone, and other readers give it 64 bits of ns.
+    # Spark's old type of instants has no time zone, and other readers read it as 64-bit ns.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     tuning.ARROW_BYTES: str(tuning.NO_LIMIT),
     tuning.ARROW_ROWS: str(tuning.ROWS),
     tuning.CHECKPOINT_MANAGER: tuning.BY_FILE_SYSTEM,
     "spark.sql.shuffle.partitions": "8",
-    # Ten times the JVM's default thresholds for optimising. A loop over tuples reaches them in the
-    # first batch; code that plans a batch never does. And room for the classes that Spark loads at
-    # its start: from the JVM's 21 MB on it collects its whole heap four times over them.
+    # Ten times the JVM's default thresholds for optimising: a loop over tuples reaches them in the
+    # first batch, code that plans a batch never does. And room for the classes that Spark loads at
+    # its start: from the default of 21 MB, the JVM would collect its whole heap four times.
     tuning.JVM_OPTIONS: (
         "-XX:+UseParallelGC -XX:MetaspaceSize=200m "
         "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
         "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
     ),
 }
-#: The page keeps what it shows in the driver's memory, and a query has jobs without end.
+#: The page keeps its content in the driver's memory, and a query has jobs without end.
 _UI = {
     "spark.ui.enabled": "true",
     "spark.ui.retainedJobs": "200",
@@ -69,14 +69,14 @@ _UI = {
     "spark.ui.retainedTasks": "5000",
     "spark.sql.ui.retainedExecutions": "100",
 }
-#: Spark's loggers of errors that end a query, and so reach the user's program.
+#: Spark's loggers of errors that end a query; joinengine reports these errors itself.
 _TOLD_BY_US = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.streaming.MicroBatchExecution",  # until 4.0
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
 )
-#: Else Spark begins each program with seven lines of its own.
+#: The log settings without which Spark begins each program with seven lines of its own.
 _LOG = Path(__file__).with_name("log4j2.properties")
 #: Far longer than Spark takes to start a query, in seconds.
 _START_S = 10.0
@@ -107,13 +107,13 @@ def session(
     master = "local[*]" if master is None and not submitted else master
     local = master is not None and master.startswith("local")
     if SparkSession.getActiveSession() is None:
-        # Spark's Python and its JVM must agree on sockets; one that runs keeps its environment.
+        # Spark's Python and its JVM must agree on sockets; a running JVM keeps its environment.
         if SparkContext._gateway is None and not submitted:
             os.environ.setdefault(tuning.UNIX_SOCKETS, "true")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if ui and local:
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else the page binds to any
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or the page binds to any address
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -121,16 +121,16 @@ def session(
     if serves_workers(master):
         helps[daemon.SETTING] = daemon.MODULE
         helps[tuning.JVM_OPTIONS] += f" {archive.use_options()}"
-        if not {"SPARK_CONF_DIR", "SPARK_HOME"} & os.environ.keys():  # which may have one of theirs
+        if not {"SPARK_CONF_DIR", "SPARK_HOME"} & os.environ.keys():  # these may have log settings
             helps[tuning.JVM_OPTIONS] += f" -Dlog4j2.configurationFile={_LOG.as_uri()}"
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
-    # Executors of their own have a daemon each, and tasks wait for the last of them anyway.
+    # Separate executors have a daemon each, and tasks wait for the last of these anyway.
     alone = serves_workers(master) and not str(master).startswith("local-cluster")
     if SparkContext._gateway is None and not submitted:
         check_java()
     begins = alone and SparkContext._gateway is None
-    # A JVM that PySpark does not wait for would never end.
+    # A JVM would never end if PySpark did not wait for it.
     with (
         interrupted_later(),
         lent_spark_home(master or "spark-submit"),
@@ -147,10 +147,10 @@ def session(
 
 
 def _leave_to_us(spark: Any) -> None:
-    """Spark does not print the errors that end a query.
+    """Keep Spark from printing the errors that end a query.
 
     It would print each three times, with pages of traces, before the user's program gets the one
-    sentence; joinengine hands the trace to its own logger (joinengine.spark.jobs.failures). Where
+    sentence. joinengine gives the trace to its own logger (`joinengine.spark.jobs.failures`). If
     executors are other machines, their errors may not end a query, and stay in Spark's log.
     """
     log4j = spark._jvm.org.apache.logging.log4j
@@ -159,7 +159,7 @@ def _leave_to_us(spark: Any) -> None:
 
 
 def check_classic(spark: Any) -> None:
-    """Raise InvalidRequest for a Spark Connect session, and for what is no session."""
+    """Raise InvalidRequest for a Spark Connect session, and for an object that is no session."""
     if _is_connect(spark):
         raise InvalidRequest(
             "joinengine needs a classic Spark session, and this is a Spark Connect session; use "
@@ -173,9 +173,9 @@ def check_classic(spark: Any) -> None:
 
 
 def register(spark: SparkSession, source: type[DataSource]) -> None:
-    """Let Spark read by a source of ours.
+    """Register a data source of joinengine's with Spark.
 
-    Only for who needs it: Spark then starts a Python process that looks for sources, for a second.
+    Call it only if needed: Spark then starts a Python process that looks for sources for a second.
     """
     # Spark warns of a name that is registered a second time.
     known = spark._jsparkSession.sessionState().dataSourceManager()
@@ -185,7 +185,7 @@ def register(spark: SparkSession, source: type[DataSource]) -> None:
 
 @cache
 def warn_of_missing(spark: Any) -> None:
-    """Warn once of what a session lacks whose streaming DataFrames are read."""
+    """Warn once of helpful settings that a session with streaming DataFrames lacks."""
     sockets = spark.sparkContext.getConf().get(
         "spark.python.unix.domain.socket.enabled", os.environ.get(tuning.UNIX_SOCKETS, "")
     )
@@ -204,25 +204,25 @@ def warn_of_missing(spark: Any) -> None:
 
 
 def paths_are_local(spark: Any) -> bool:
-    """Whether Spark takes a path without a scheme for one of the local file system."""
+    """Whether Spark reads a path without a scheme as one of the local file system."""
     default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
     return bool(default.startswith("file:"))
 
 
 def _chosen(spark: Any, name: str) -> bool:
-    """Whether somebody has set `name`."""
+    """Whether the setting `name` has been set explicitly."""
     return spark.conf.get(name, None) is not None
 
 
 @contextmanager
 def for_query(spark: Any) -> Iterator[None]:
-    """A query that is started inside writes its own logs faster, if its checkpoint is local.
+    """A Spark query that is started in the block writes its logs faster on a local disk.
 
-    Spark clones the session while a query starts, and the logs of the query go by the clone. So the
-    setting is in the session of the user for as long as the start takes, and then gone; Spark's own
-    sources may or may not see it there. One start at a time, else the first that is done would take
-    the setting from the others. A start that has waited for _START_S seconds (since it comes from a
-    listener that was called by another start) goes on without it.
+    Spark clones the session while a query starts, and the query's logs follow the clone. So the
+    setting is in the user's session only during the start; Spark's own sources may or may not see
+    it. Starts take turns, because the first one to finish removes the setting. A start that has
+    waited for _START_S seconds (for example, from a listener that another start has called) goes on
+    without the setting.
     """
     name = tuning.CHECKPOINT_MANAGER
     alone = paths_are_local(spark) and _starting.acquire(timeout=_START_S)
@@ -240,7 +240,7 @@ def for_query(spark: Any) -> Iterator[None]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """As many tasks as there are cores."""
+    """The number of tasks that run at a time: that of cores."""
     return max(1, spark.sparkContext.defaultParallelism)
 
 
@@ -253,7 +253,7 @@ def zone() -> str:
 
 
 def zone_of(text: str) -> str:
-    """A time zone in the one form that Arrow and DuckDB read as Spark does.
+    """A time zone in the form that Arrow and DuckDB read as Spark does.
 
     >>> [zone_of(text) for text in ("Z", "-8", "GMT+2", "UTC+01:30", "Europe/Berlin")]
     ['UTC', '-08:00', '+02:00', '+01:30', 'Europe/Berlin']
@@ -268,7 +268,7 @@ def zone_of(text: str) -> str:
 
 
 def case_sensitive() -> bool:
-    """Whether names of columns must have the case of the column; no session: they need not."""
+    """Whether the case of column names counts; False without a session."""
     try:
         setting = SparkSession.active().conf.get("spark.sql.caseSensitive", "false")
     except PySparkRuntimeError:
@@ -277,7 +277,7 @@ def case_sensitive() -> bool:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Raise InvalidRequest for a setting or a Python under which a batch could not be trusted."""
+    """Raise InvalidRequest for a setting or a Python with which a batch could be wrong."""
     name = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
     if str(spark.conf.get(name, "true")).lower() == "false":
         raise InvalidRequest(

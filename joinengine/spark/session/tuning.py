@@ -1,15 +1,14 @@
-"""Which of Spark's settings help a query, as values: nothing here asks or changes a session.
+"""Chooses the settings of Spark that help a query. Pure: it neither reads nor changes a session.
 
-Some are fixed when Spark starts (sockets, the JVM's options), or Spark's own sources read them from
-the session of the user: `missing` names those that it lacks. The others a query can have for itself
-in any session, for it runs in a clone of that session. A setting that the user has set is his
-choice and stays.
+Some settings are fixed when Spark starts (sockets, the JVM's options), or Spark's own sources read
+them from the user's session: `missing` names those that it lacks. A query can set the others for
+itself in any session, since it runs in a clone of the session. Settings of the user stay.
 
-Arrow batches: with a limit on their bytes Spark adds up all buffers after every row, half of what a
-row costs on its way to Python. The limit goes only as far as it does not bind: while the rows that
-a batch may have, at the width of a tuple, stay below Spark's own limit. The width of a tuple is
-known from the schema if all columns have a fixed width; else it is measured, and measured again in
-every micro-batch.
+Arrow batches: with a limit on their bytes, Spark adds up all buffers after every row, which is half
+of a row's cost on its way to Python. The limit is removed only while it would have no effect: as
+long as the greatest number of rows of a batch, times the width of a tuple, is below Spark's own
+limit. The width of a tuple follows from the schema if all columns have a fixed width. Otherwise it
+is measured, and measured again in every micro-batch.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-#: Writes a file of Spark's own logs faster than the default does, on a local disk.
+#: A checkpoint manager that writes Spark's logs faster than the default, on a local disk.
 BY_FILE_SYSTEM = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-#: The number of bytes at which Spark does not add up buffers.
+#: The byte limit under which Spark does not add up buffers.
 NO_LIMIT = 2**31 - 1
 #: Rows of an Arrow batch without a limit on its bytes.
 ROWS = 32768
 #: Spark's own limit, in bytes.
 MOST_BYTES = 64 << 20
-#: As many tuples as an Arrow batch has by Spark's own limit. Fewer do not show how wide tuples are;
-#: and where batches are so small, the limit costs little.
+#: The rows of an Arrow batch under Spark's own limit. Fewer tuples do not show how wide tuples are;
+#: and if batches are so small, the byte limit costs little.
 SAMPLE_ROWS = 10_000
 UNIX_SOCKETS = "PYSPARK_UDS_MODE"
 JVM_OPTIONS = "spark.driver.extraJavaOptions"
-#: What they are worth on two cores at half a million rows a batch (docs/decisions/0004).
+#: The gains of settings on two cores, at half a million rows a batch (docs/decisions/0004).
 SOCKETS_GAIN = "15 ms less per Python task"
 OPTIONS_GAIN = "a fifth less CPU per row in the first minutes"
 MANAGER_GAIN = "10 ms less per batch for each of Spark's own file sources"
 
 
 def fixed_width(schema: pa.Schema) -> float | None:
-    """Bytes of a tuple as Arrow holds it; None: a column has no fixed width.
+    """The bytes of a tuple in Arrow's format; None: a column has no fixed width.
 
     >>> fixed_width(pa.schema([("a", pa.int64()), ("b", pa.date32())]))
     12.25
@@ -53,17 +52,17 @@ def fixed_width(schema: pa.Schema) -> float | None:
     bits = 0
     for field in schema:
         try:
-            bits += field.type.bit_width + 1  # a bit says whether the value is NULL
+            bits += field.type.bit_width + 1  # one bit says whether the value is NULL
         except ValueError:
             return None
     return bits / 8
 
 
 class ArrowBatches:
-    """How large the Arrow batches of one run of a query may be, from what is known of its tuples.
+    """Chooses the size of Arrow batches for one run of a query, from the width of its tuples.
 
-    `schemas`: source -> schema, of the streams whose tuples Spark converts. `chosen`: the values of
-    ARROW_BYTES and ARROW_ROWS that the user has set; None: he has not.
+    `schemas`: source -> schema, of the streams whose tuples Spark converts. `chosen`: the user's
+    values of ARROW_BYTES and ARROW_ROWS; None: not set.
     """
 
     def __init__(
@@ -81,8 +80,8 @@ class ArrowBatches:
     def see(self, source: int, width: float, rows: int) -> None:
         """Take note of the widest of the Arrow batches that held `rows` tuples of a stream.
 
-        `width`: bytes of a tuple, as a mean over that Arrow batch. Only what has no fixed width is
-        to be measured.
+        `width`: the mean bytes of a tuple in that Arrow batch. Only streams without a fixed width
+        need it.
         """
         if source in self._seen:
             self._width = max(width, self._width)
@@ -90,12 +89,12 @@ class ArrowBatches:
 
     @property
     def unlimited(self) -> bool:
-        """Whether the limit in bytes can go: all streams are known, and rows alone keep below."""
+        """Whether the byte limit can go: all widths are known, and the row limit is enough."""
         known = all(rows >= SAMPLE_ROWS for rows in self._seen.values())
         return self._free and known and 0 < self._rows < MOST_BYTES / max(self._width, 1.0)
 
     def settings(self) -> dict[str, str]:
-        """What the next micro-batch must have set, as far as it is not as Spark comes."""
+        """The settings for the next micro-batch that differ from Spark's defaults."""
         if not self.unlimited:
             return {}
         rows = {ARROW_ROWS: str(self._rows)} if self._rows_are_free else {}
@@ -103,10 +102,10 @@ class ArrowBatches:
 
 
 def missing(*, unix_sockets: bool, jvm_arguments: Iterable[str], manager: bool) -> list[str]:
-    """What helps, a query cannot have for itself, and the session lacks; with its gain.
+    """The helpful settings that a query cannot set for itself and the session lacks, with gains.
 
-    `jvm_arguments`: those of the running JVM. One that says how to compile counts as a choice.
-    `manager`: whether the session has a checkpoint manager that somebody has chosen.
+    `jvm_arguments`: those of the running JVM; one about compilation counts as the user's choice.
+    `manager`: whether a checkpoint manager is set in the session.
     """
     lacking = list[str]()
     if not unix_sockets:

@@ -1,10 +1,10 @@
-"""Workers that start before the first batch needs them.
+"""Starts workers before the first batch needs them.
 
-Why: the first job of a session waits for code of Spark's that has not run, the first task of a
-worker for a process and for its imports. In a session of ours that happens beside what the driver
-does for the session; `session()` waits for both, since a program that stops it at once would get a
-trace of Spark's about the job. In another session workers start while the first query does, if
-its steps are jobs. Tasks that stay would wait for that job.
+Why: the first job of a session waits for Spark's code that has never run, and the first task of a
+worker waits for a process and its imports. In a session of joinengine's, this happens in parallel
+with the driver's work for the session. `session()` waits for both, since a program that stops Spark
+at once would get a trace about the job. In any other session, workers start together with the first
+query, if its steps are jobs; resident tasks would have to wait for that job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _warmed = set[str]()
 
 @contextmanager
 def warmed(spark: SparkSession) -> Iterator[None]:
-    """The workers start beside what is done inside, and are there at its end."""
+    """The workers start in parallel with the block, and are ready at its end."""
     starting = warm(spark)
     try:
         yield
@@ -36,8 +36,8 @@ def warmed(spark: SparkSession) -> Iterator[None]:
 def warm(spark: SparkSession) -> Thread | None:
     """Start a worker for each core of this machine, once for a session, without waiting for it.
 
-    Where executors are other machines they may lack joinengine, or not be there yet: nothing is
-    done. A batch that comes before the workers are ready waits for them as it would anyway.
+    If executors are other machines, nothing is done: they may lack joinengine, or not exist yet. A
+    batch that comes before the workers are ready waits for them, as it would anyway.
     """
     context = spark.sparkContext
     if not serves_workers(context.master) or context.applicationId in _warmed:
@@ -49,7 +49,7 @@ def warm(spark: SparkSession) -> Thread | None:
 
 
 def _start(spark: SparkSession) -> None:
-    # What keeps workers from starting is told when a batch needs them.
+    # A batch that needs workers reports why they cannot start.
     with suppress(Exception):
         context = spark.sparkContext
         context.setJobGroup("joinengine-warm", "joinengine: start workers")

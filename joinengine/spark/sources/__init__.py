@@ -1,1 +1,1 @@
-"""The inputs of a query: own streams, streaming DataFrames, tables, and their types."""
+"""The inputs of a query: joinengine's own streams, streaming DataFrames, tables, their types."""

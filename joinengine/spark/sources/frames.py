@@ -1,4 +1,4 @@
-"""Staged files as DataFrames, and DataFrames as staged files, through the engine's own storage.
+"""Reads staged files as DataFrames, and writes DataFrames to staged files, by the engine's storage.
 
 Why: Spark reads and writes an object store only with a jar that its package lacks. So its tasks get
 the names of files, and open them as all tasks of the engine do.
@@ -24,14 +24,14 @@ from joinengine.world.world import MACHINE
 #: A staged file as a row.
 _STORED = "name string, size_bytes long, crc32 long"
 _ROWS = 1 << 16
-#: Spark's option whether paths are patterns. Among several they are, unless it looks recursively.
+#: Spark's option whether paths are patterns. Several paths are, unless Spark looks recursively.
 _PATTERNS = "__globPaths__"
 
 
 def frame_of(
     spark: SparkSession, schema: pa.Schema, storage: Storage, files: Sequence[StoredFile]
 ) -> DataFrame:
-    """The rows of staged files; Spark reads those that lie in a folder by itself."""
+    """The rows of staged files; Spark itself reads files that lie in a folder."""
     columns = from_arrow_schema(schema)
     if not files:
         return spark.createDataFrame([], columns)
@@ -43,9 +43,9 @@ def frame_of(
 
 
 def read_exactly(spark: SparkSession, columns: StructType, *paths: str) -> DataFrame:
-    """The rows of Parquet files at `paths`, and below those that are folders.
+    """The rows of the Parquet files at `paths`, and below those paths that are folders.
 
-    No path is a pattern, whatever its characters: escapes would not do for one with a colon.
+    No path counts as a pattern, whatever its characters: a colon could not be escaped.
     """
     reader = spark.read.schema(columns).option("recursiveFileLookup", True)
     frame: DataFrame = reader.option(_PATTERNS, False).parquet(*paths)

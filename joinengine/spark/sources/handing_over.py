@@ -1,13 +1,13 @@
-"""Streaming DataFrames as a source of the loop: a streaming query of Spark's, and nothing else.
+"""Hands micro-batches of streaming DataFrames over to the loop, by one streaming query of Spark's.
 
 Only Spark knows how far a DataFrame can be read. So one streaming query over all of them cuts
-micro-batches, and its `foreachBatch` hands each over to the loop (joinengine.driver.loop). Its
-plan is fixed: each DataFrame is routed by one `mapInArrow`, whose only rows are reports, or under a
-shuffle packets and reports; these are united. What changes from batch to batch tasks learn apart
-(joinengine.spark.jobs.tasks).
+micro-batches, and its `foreachBatch` hands each over to the loop (`joinengine.driver.loop`). Its
+plan is fixed: one `mapInArrow` routes each DataFrame and yields only reports or, under a shuffle,
+packets and reports; these are united. Tasks get what changes from batch to batch separately
+(`joinengine.spark.jobs.tasks`).
 
-Law: the callback returns only if a manifest holds the micro-batch; else it raises, and Spark
-commits nothing.
+Law: the callback returns only if a manifest holds the micro-batch. Otherwise it raises an error,
+and Spark commits nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from joinengine.spark.sources.source import NAME, ROW, JoinEngineSource
 from joinengine.state.manifest import Handed
 
 _log = logging.getLogger("joinengine")
-#: What takes a micro-batch.
+#: Takes a micro-batch.
 Take = Callable[[DataFrame, Handed], None]
 
 
@@ -44,7 +44,7 @@ Take = Callable[[DataFrame, Handed], None]
 class Frames(HandsOver):
     """The streaming DataFrames of a query, by source.
 
-    `trigger`, `name`: as the user asks for them; `checkpoint`: the folder of Spark's logs, which
+    `trigger`, `name`: as the user gives them. `checkpoint`: the folder of Spark's logs, which
     `logs` reads.
     """
 
@@ -60,7 +60,7 @@ class Frames(HandsOver):
     _error: JoinEngineError | None = field(default=None, init=False)
 
     def start(self, take: Take, is_ending: Callable[[], bool]) -> None:
-        """Begin to hand micro-batches over. `is_ending`: whether errors only tell of the end."""
+        """Begin to hand micro-batches over. `is_ending`: whether errors only mean the end."""
 
         def hand_over(frame: DataFrame, batch: int) -> None:
             with short_if(is_ending):
@@ -91,7 +91,7 @@ class Frames(HandsOver):
 
     @override
     def has_more(self) -> bool:
-        """Also until Spark has looked for the first time."""
+        """As in HandsOver; also True until Spark has looked for data for the first time."""
         status = self.query.status
         looks = str(status["message"]).startswith("Initializing")
         return looks or (bool(status["isTriggerActive"]) and bool(status["isDataAvailable"]))
@@ -107,28 +107,28 @@ class Frames(HandsOver):
         self.query.processAllAvailable()
 
     def stop(self) -> None:
-        """End it; the callback, if it is at work, has ended when this returns."""
+        """End Spark's query; on return, the callback is not running any more."""
         with unless_interrupted():
             self.query.stop()
 
     def _wait(self) -> None:
-        """Take note of the end."""
+        """Wait for the end of Spark's query, and take note of it."""
         try:
-            with suppress(Exception):  # it is asked for below
+            with suppress(Exception):  # the error is read below
                 self.query.awaitTermination()
             failure = self.query.exception()
             self._error = None if failure is None else plain_error(failure)
-        except Exception as error:  # there is no JVM any more
+        except Exception as error:  # the JVM is gone
             _log.debug("joinengine: Spark's query could not say how it ended", exc_info=error)
         finally:
             self._is_over.set()
 
     def _united(self) -> DataFrame:
-        """One frame of what routing yields."""
+        """One frame with all rows that routing yields."""
         rows = [routed_rows(self.spark, number, frame) for number, frame in self.frames.items()]
         if self.logs.know_a_source_of_ours():
-            # An earlier version read all of joinengine's own streams through one source of Spark's,
-            # and Spark goes on only with as many sources as its logs have: this one stands still.
+            # An earlier version read all of joinengine's own streams through one Spark source, and
+            # Spark continues only with as many sources as its logs have. This one never moves.
             session.register(self.spark, JoinEngineSource)
             still = self.spark.readStream.format(NAME).option("feeds", "[]").load()
             rows.insert(0, still)
@@ -136,6 +136,6 @@ class Frames(HandsOver):
 
 
 def routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
-    """A frame of what routing a source that Spark reads yields."""
+    """A frame with the rows that routing the source `number`, read by Spark, yields."""
     route = RouteRows(number, schema_of(frame))
     return frame.coalesce(session.parallelism(spark)).mapInArrow(route, ROW)

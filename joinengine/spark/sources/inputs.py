@@ -40,7 +40,7 @@ class Stream(OwnStream):
     """
 
     reading: Reading
-    #: the footers that are known already, by the path of the file
+    #: path of a file -> its footer, if that is known already
     known: Mapping[str, Footer] = field(default_factory=dict, repr=False)
 
     @property
@@ -90,7 +90,7 @@ class Stream(OwnStream):
 
     @override
     def at_restart(self, kept: str) -> Stream:
-        """Under `add` the columns of its files come, too."""
+        """As in OwnStream; under `add`, with further columns of its files."""
         if self.feed["schema_changes"] == SchemaChanges.REFUSE:
             return self.over(kept)
         columns = from_text(self.feed["columns"])
@@ -107,7 +107,7 @@ class Stream(OwnStream):
 
     @override
     def in_order(self, column: str | None) -> dict[str, Any]:
-        """The options of its feed, with the column by which files are put in order, if one is.
+        """The options of its feed, with the column by which files are sorted, if there is one.
 
         `column`: its event time in the query; None: that of its watermark. Raises InvalidRequest
         if the files do not have the column.
@@ -173,7 +173,7 @@ class Table:
         return replace(self, schema=pa.schema(chosen(self.schema, names_of(columns))))
 
     def to_df(self) -> DataFrame:
-        """As a DataFrame."""
+        """The table as a DataFrame."""
         if is_url(self.path):
             return frame_in_store(self.spark, self.path, self.schema)
         frame: DataFrame = self.spark.read.parquet(self.path).select(*self.schema.names)
@@ -254,7 +254,7 @@ def _settle_us(settle: str) -> int:
 
 
 def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> None:
-    """Say that intervals are larger than asked for, since row groups are not cut."""
+    """Warn that intervals are larger than asked for, since row groups are not cut."""
     largest = max((n for footer in footers.values() for n in footer.rows), default=0)
     if largest > rows:
         _log.warning(

@@ -1,4 +1,4 @@
-"""Topics of Kafka as streams that joinengine's own tasks read."""
+"""Makes streams from topics of Kafka, which joinengine's own tasks read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
 from joinengine.world.schema_registry import registry_of
 
-#: The included columns that the deletion of a row does not have as its insertion had them.
+#: The included columns in which the deletion of a row differs from its insertion.
 _OF_MESSAGES = frozenset({"headers", "offset", "timestamp"})
 _STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
 
@@ -54,7 +54,7 @@ class KafkaStream(OwnStream):
         return f"topic {self.reading.topic} at {self.reading.cluster.servers}"
 
     def is_of(self, cluster: Cluster, topic: str | None) -> bool:
-        """Whether it reads a topic at brokers that are named in the same way."""
+        """Whether it reads `topic` at brokers that are named in the same way."""
         return (self.reading.topic, self.reading.cluster.servers) == (topic, cluster.servers)
 
     @property
@@ -65,7 +65,7 @@ class KafkaStream(OwnStream):
     @property
     @override
     def description(self) -> str:
-        """Not the servers, which a cluster may change."""
+        """Its kind and topic, without the servers, which a cluster may change."""
         return f"{FeedKind.KAFKA} {self.reading.topic}"
 
     @property
@@ -76,7 +76,7 @@ class KafkaStream(OwnStream):
     @property
     @override
     def passing(self) -> tuple[str, ...]:
-        """Those of a message, if it is a change of a row, and those that are computed of them."""
+        """The columns that belong to a message, not to its row, and those computed from them."""
         decoding = self.reading.decoding
         if not decoding.changes:
             return ()
@@ -90,7 +90,7 @@ class KafkaStream(OwnStream):
     @property
     @override
     def kept_columns(self) -> str | None:
-        """The schema of Avro, which a registry may have in a newer version at a restart."""
+        """The Avro schema, of which a registry may have a newer version at a restart."""
         return self.reading.decoding.avro if self.is_newest else None
 
     @override
@@ -183,7 +183,7 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     settings = dict(options or {})
     registry = registry_of(settings)
     cluster = Cluster(servers, settings)
-    cluster.config()  # refuses what cannot be set
+    cluster.config()  # refuses settings that cannot be set
     decoding = _decoding(value, schema, include, on_error, changes)
     is_avro = decoding.value is ValueFormat.AVRO
     if is_avro:
@@ -207,7 +207,7 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
 
 
 def _columns(decoding: Decoding) -> pa.Schema:
-    """The columns of the tuples that messages become."""
+    """The columns of the tuples made from messages."""
     return pa.schema([*decoding.payload, *((name, INCLUDED[name]) for name in decoding.include)])
 
 
@@ -236,7 +236,7 @@ def _decoding(
 
 
 def _with_avro(decoding: Decoding, text: str) -> Decoding:
-    """With the columns of a schema of Avro."""
+    """The decoding with the columns of an Avro schema."""
     payload = _row_of(columns_of(text, ENVELOPE)) if decoding.changes else columns_of(text)
     _refuse_double(decoding.include, payload)
     decoding = replace(decoding, payload=payload, avro=text)
@@ -244,7 +244,7 @@ def _with_avro(decoding: Decoding, text: str) -> Decoding:
 
 
 def _row_of(envelope: pa.Schema) -> pa.Schema:
-    """The columns of the row in an envelope of Avro."""
+    """The columns of the row in an Avro envelope."""
     before, after = (envelope.field(name).type for name in ENVELOPE[1:])
     if not pa.types.is_struct(after) or before != after or envelope.field("op").type != pa.string():
         raise InvalidRequest(
@@ -255,7 +255,7 @@ def _row_of(envelope: pa.Schema) -> pa.Schema:
 
 
 def _with_change(decoding: Decoding) -> Decoding:
-    """With the column of the changes."""
+    """The decoding with the column of changes."""
     payload = decoding.payload
     if CHANGE in (*payload.names, *decoding.include):
         raise InvalidRequest(
@@ -274,7 +274,7 @@ def _refuse_double(include: Sequence[str], payload: pa.Schema) -> None:
 
 def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
     if kind is ValueFormat.AVRO:
-        return pa.schema([])  # they follow from the schema of Avro's
+        return pa.schema([])  # the columns follow from the Avro schema
     if kind is ValueFormat.RAW:
         if schema is not None:
             raise InvalidRequest("schema: value='raw' has one column, value; leave schema out")
@@ -295,7 +295,7 @@ def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
 
 
 def _started(start: Any) -> str | int | dict[int, int]:
-    """What `start` means: a word, a time in milliseconds, or offsets."""
+    """`start` as a word, a time in milliseconds, or offsets."""
     if start in ("earliest", "latest"):
         return str(start)
     if isinstance(start, Mapping) and start:
@@ -314,6 +314,6 @@ def _started(start: Any) -> str | int | dict[int, int]:
 
 
 def _millis(moment: dt.datetime) -> int:
-    """A time as Kafka has it, which knows none before 1970; without a zone it is in UTC."""
+    """A time in milliseconds since 1970, as in Kafka; a time without a zone is in UTC."""
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
     return max(int(zoned.timestamp() * 1e3), 0)

@@ -1,4 +1,4 @@
-"""Places that users give: folders of a POSIX file system, and URLs of object stores."""
+"""Checks the places that users give: folders of a POSIX file system, and URLs of object stores."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import in_a_line, quoted, without_secrets
 from joinengine.world.buckets import SCHEMES, is_url
 
-#: A scheme of a file system: of two letters at least, and followed by a slash.
+#: A scheme of a file system: at least two letters, followed by a slash.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-#: Bytes of a name, and of a path; below it, the engine's own folders and files need room.
+#: The most bytes of a name, and of a path, below which the engine's own folders need room.
 _MOST_OF_A_NAME, _MOST_OF_A_PATH = 255, 3_800
 #: The options that take URLs of object stores.
 _REMOTE = (
@@ -20,9 +20,9 @@ _REMOTE = (
     *("--state", "left", "right"),
 )
 
-#: What names of buckets and containers are made of.
+#: The characters of names of buckets and containers.
 _BUCKET = re.compile(r"[\w.-]+", re.ASCII)
-#: A container and its account, as Azure writes them; the library knows accounts at these hosts.
+#: A container and its account, as Azure writes them; the library supports accounts at these hosts.
 _OF_ACCOUNT = re.compile(
     r"[\w-]+@[\w-]+\.dfs\.(core\.windows\.net|fabric\.microsoft\.com)", re.ASCII
 )
@@ -94,5 +94,5 @@ def local_path(location: str | Path, what: str) -> Path:
 
 
 def _instead(what: str, urls: str) -> str:
-    """Which URLs an option takes beside folders, in words."""
+    """The URLs that an option takes beside folders, in words."""
     return f", or an object store ({urls})" if what in _REMOTE else ""

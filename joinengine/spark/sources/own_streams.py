@@ -1,4 +1,4 @@
-"""Streams that joinengine's own tasks read, whatever they read: filters, columns, watermarks."""
+"""The common part of joinengine's own streams: filters, columns and watermarks."""
 
 from __future__ import annotations
 
@@ -38,46 +38,46 @@ class OwnStream(ABC):
     #: the options of its feed, as plain values
     feed: dict[str, Any]
     reading: Projection
-    #: column -> its type, of columns that would be delivered and cannot
+    #: column -> its type, of columns that a stream cannot deliver
     unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
     #: event-time column -> how late its tuples may be, in microseconds
     delays: Mapping[str, int] = field(default_factory=dict)
-    #: the columns that `select` has left, and those computed since; None: nobody selected
+    #: the columns that `select` has kept, and those computed since; None: `select` was not called
     selected: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where its tuples come from, as people name it."""
+        """The place of its tuples, in the user's words."""
 
     @property
     @abstractmethod
     def folders(self) -> list[str]:
-        """The folders and URLs that it reads."""
+        """The folders and URLs from which it reads."""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """Its kind and place, as checkpoints keep them."""
+        """Its kind and place, as a checkpoint keeps them."""
 
     @property
     @abstractmethod
     def why_not_again(self) -> str | None:
-        """Why a batch of it cannot be read again as it was; None: it can."""
+        """Why a batch of it cannot be read again unchanged; None: it can."""
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """The columns that are of a change of a row, and other ones when the row goes."""
+        """The columns that belong to a change and not to its row: they differ when the row goes."""
         return ()
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it is a replay, whose event times may be of any time."""
+        """Whether it is a recorded stream, whose event times may lie anywhere."""
         return False
 
     @property
     def footers(self) -> Mapping[str, Footer]:
-        """What is known already of files, by their paths."""
+        """Path -> footer, of files whose footers are known already."""
         return {}
 
     @property
@@ -87,7 +87,7 @@ class OwnStream(ABC):
 
     @abstractmethod
     def has_columns(self, kept: str) -> bool:
-        """Whether its source has these `kept_columns`, or its user has said which it has."""
+        """Whether its source has these `kept_columns`, or its user has given the columns."""
 
     @abstractmethod
     def at_restart(self, kept: str) -> Self:
@@ -102,14 +102,14 @@ class OwnStream(ABC):
 
     @abstractmethod
     def in_order(self, column: str | None) -> dict[str, Any]:
-        """The options of its feed; `column`: its event time in the query, None: that of none."""
+        """The options of its feed; `column`: its event time in the query; None: it has none."""
 
     @abstractmethod
     def timed(self, column: str | None, ahead_us: int | None) -> Projection:
-        """How it is read in a query with this event time; `ahead_us`: as in the windows."""
+        """How a query with this event time reads the stream; `ahead_us`: as in the windows."""
 
     def awaiting(self, until: Mapping[int, int]) -> Self:
-        """The stream of which as much must have come before others are read, if it is read first.
+        """The stream which, if it is read first, must reach `until` before others are read.
 
         `until`: partition -> offset. Raises InvalidRequest for a stream without offsets.
         """
@@ -122,7 +122,7 @@ class OwnStream(ABC):
     def to_df(self) -> DataFrame:
         """The same rows as an ordinary streaming DataFrame."""
 
-    if not TYPE_CHECKING:  # else every name would be one for the type checker
+    if not TYPE_CHECKING:  # or the type checker would accept any name
 
         def __getattr__(self, name: str) -> Any:
             raise not_there(self, name, STREAM)
@@ -180,7 +180,7 @@ class OwnStream(ABC):
         return replace(self, reading=new, selected=selected)
 
     def _stepping(self, written: OwnStream) -> Self:
-        """The stream, which has no steps, with those of another one."""
+        """The stream, which has no steps yet, with the steps of `written`."""
         stream = self
         for step in written.reading.steps:
             if isinstance(step, Computed):
@@ -213,14 +213,14 @@ class OwnStream(ABC):
         """
         names = names_of(columns)
         if not self.unreadable.keys().isdisjoint(names):
-            _ = self.delivered  # says what is wrong with the column
+            _ = self.delivered  # raises the error about the column
         narrow = pa.schema(chosen(self.reading.schema, names))
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
         return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
 
 
 def column_step(name: str, expression: str, there: pa.Schema, zone: str) -> Computed:
-    """The step of `withColumn` over the columns that are there; it may replace one of them."""
+    """The step of `withColumn` over the columns `there`; it may replace one of them."""
     if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
         raise InvalidRequest("withColumn: the name of the column is empty; give one")
     check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
@@ -231,7 +231,7 @@ def column_step(name: str, expression: str, there: pa.Schema, zone: str) -> Comp
 
 
 def names_of(columns: tuple[str | list[str], ...]) -> list[str]:
-    """Columns that are named one by one, or in a list."""
+    """The names of columns that are given one by one or in a list."""
     columns_named = [
         name for names in columns for name in check_names(names, "select", "select('a', 'b')")
     ]
@@ -247,6 +247,6 @@ def chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
 
 
 def columns_text(schema: pa.Schema) -> str:
-    """Names and types, of a few columns."""
+    """The names and types of the first few columns, as text."""
     texts = [printed_lines(f"{field.name} {field.type}") for field in schema]
     return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

@@ -1,11 +1,11 @@
 """The `joinengine_results` data source: results of a query as a streaming DataFrame of Spark's.
 
-Spark asks a process beside the driver how far the results go. That process connects to the driver
-(joinengine.spark.query.results_frame), which starts the engine's query when it does, and ends it
-when the connection is lost: as long as somebody reads, there is a connection.
+Spark asks a separate process how far the results go. That process connects to the driver
+(`joinengine.spark.query.results_frame`), which then starts the engine's query, and ends it when the
+connection is lost. So the query runs exactly as long as a reader is connected.
 
-Law: an offset is the number of a batch, so a replay reads the same rows; files go only once Spark
-has committed what it made of them.
+Law: an offset is the number of a batch, so a replay reads the same rows. Files are removed only
+once Spark has committed the rows.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _ROWS = 1 << 16
 class ResultsSource(DataSource):
     """The data source of `to_df`, as Spark sees it.
 
-    Options: `folder` of the results; `door`: where the driver waits for readers; `frame`: the
-    number of the DataFrame there; `partitions`: how many tasks read a batch.
+    Options: `folder`: of the results; `door`: the address at which the driver waits for readers;
+    `frame`: the number of the DataFrame there; `partitions`: how many tasks read a batch.
     """
 
     @classmethod
@@ -61,7 +61,7 @@ class ResultsSource(DataSource):
 
 @dataclass
 class _Part(InputPartition):
-    """What one task reads."""
+    """The files that one task reads."""
 
     files: list[StoredFile]
 
@@ -81,11 +81,11 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": NOTHING}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """All that is there."""
+        """No limit: read all that is there."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """The newest batch; the first call starts the engine's query."""
+        """The offset of the newest batch; the first call starts the engine's query."""
         if not self._is_final:
             self._listen(ends=False)
             self._look()
@@ -113,7 +113,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield conform(rows, schema)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Remove what Spark has committed."""
+        """Remove the results that Spark has committed."""
         self._offered.forget(end["batch"])
 
     @property
@@ -121,7 +121,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offered(MACHINE.storage(self._folder))
 
     def _look(self) -> None:
-        """Find the newest batch; a listing in an object store is paid for, so that takes a rest."""
+        """Find the newest batch; in an object store with pauses, because listings cost money."""
         now = MACHINE.timer_s()
         if is_url(self._folder) and now - self._asked_s < REMOTE_REST_S:
             return
@@ -129,9 +129,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = max([self._end, *self._offered.batches])
 
     def _listen(self, *, ends: bool, wait: bool = False) -> None:
-        """Have the engine's query run, and hear what has become of it; `wait`: until it ends.
+        """Make the engine's query run, and check whether it has ended; `wait`: until it ends.
 
-        Raises JoinEngineError for what ended it.
+        Raises JoinEngineError with the error that ended it.
         """
         if self._line is None:
             self._line = _connected(self._door)

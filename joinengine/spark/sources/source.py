@@ -1,9 +1,9 @@
-"""The `joinengine` data source: a stream of our own as a DataFrame of Spark's.
+"""The `joinengine` data source: one of joinengine's own streams as a DataFrame of Spark's.
 
 Earlier versions read all `Stream`s of a query through one such source, of which Spark saw offsets
-and no rows. Where its logs have it, it stays in the plan, without a feed: it stands still.
+but no rows. If Spark's logs have it, it stays in the plan, without a feed, and never moves.
 
-Law: an offset means the same row groups at every replay; under availableNow the source goes, in
+Law: an offset means the same row groups at every replay. Under availableNow, the source goes, in
 intervals, to the end of the row groups that were there at the start, and no further.
 """
 
@@ -36,21 +36,21 @@ from joinengine.world.world import MACHINE
 
 NAME = "joinengine"
 _log = logging.getLogger("joinengine")
-#: What route tasks yield: a source without rows is united with them.
+#: The columns that route tasks yield, with which a source without rows is united.
 ROW = "row binary"
 
 Offset = dict[str, int]
 
 
 def first_offset(feeds: int) -> Offset:
-    """The offset before the first row group of each feed; its tick is one of earlier versions."""
+    """The offset before the first row group of each feed; earlier versions used its tick."""
     return {"tick": 0} | {f"feed{number}": 0 for number in range(feeds)}
 
 
 class JoinEngineSource(DataSource):
     """The data source of a `Stream`, as Spark sees it.
 
-    Options: `feeds` (JSON), one or none; `reading`: how it is read, in `partitions` tasks.
+    Options: `feeds` (JSON): one or none; `reading`: how it is read; `partitions`: number of tasks.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -63,18 +63,18 @@ class JoinEngineSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """That of what routing yields, if nobody gives another."""
+        """The columns that routing yields, unless another schema is given."""
         return ROW
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the rows."""
-        end_quietly()  # here too: some workers are handed a source that others have made
+        end_quietly()  # here, too: some workers get a source that another process has made
         return _Reader(dict(self.options), schema)
 
 
 @dataclass
 class _Part(InputPartition):
-    """What one task reads."""
+    """The row groups that one task reads."""
 
     groups: list[RowGroup]
 
@@ -85,7 +85,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: list[Feed] | None = None
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
-        #: when an object store was last asked for something new
+        #: when an object store was last asked for new files
         self._asked_s = -math.inf
         self._reading = options.get("reading")
         self._schema = schema
@@ -118,9 +118,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _has_rested(self) -> bool:
-        """Whether an object store may be asked again; if so, it counts as asked now.
+        """Whether an object store may be asked again; if so, notes that it is asked now.
 
-        Spark asks for new data a hundred times a second, and stores take money for requests.
+        Spark asks for new data a hundred times a second, and stores charge for requests.
         """
         now = MACHINE.timer_s()
         rested = now - self._asked_s >= REMOTE_REST_S
@@ -130,14 +130,14 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop at the row groups that are there now.
 
-        There is no later look, so half-written files are waited for until they are whole or bad.
+        There is no later look, so this waits until half-written files are whole or bad.
         """
         for feed in self._feeds:
             feed.discover(wait=MACHINE.sleep)
         self._target = {f"feed{number}": feed.end() for number, feed in enumerate(self._feeds)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The row groups between two offsets, in as many parts as there are cores, if read here."""
+        """The row groups between two offsets, divided among the tasks; empty without a feed."""
         if self._reading is None:
             return []
         (feed,) = self._feeds
@@ -149,7 +149,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of some row groups."""
         assert isinstance(partition, _Part)
-        # Each query starts three processes for this source; filters bring DuckDB along.
+        # Each query starts three processes for this source, and this import would load DuckDB.
         from joinengine.sources.readings import reading_from_json  # noqa: PLC0415
 
         assert self._reading is not None
@@ -158,5 +158,5 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part in by_file(partition.groups):
             skipped = list[Skipped]()
             yield from reading.batches(part, skipped)
-            for skip in skipped:  # there is no report in which it could be said
+            for skip in skipped:  # there is no report that could name it
                 _log.warning("joinengine: skipped source file %s: it %s", *skip)

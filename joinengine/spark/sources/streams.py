@@ -1,9 +1,10 @@
-"""What the `Stream`s of a query bring in each batch: the driver says which task reads what.
+"""Divides the row groups that the `Stream`s of a query bring in a batch among route tasks.
 
-Why: a position says how far a batch goes in each feed, and the feed which row groups these are. So
-the route tasks of `Stream`s are a job of our own, always the same one: Spark neither
-plans nor compiles it, which takes seconds in the first batch, and time in every other. No streaming
-plan reads them (joinengine.spark.sources.source: what stands in one for earlier versions).
+Why: a position says how far a batch reads in each feed, and the feed says which row groups these
+are. So the route tasks of `Stream`s are a job of joinengine's, always the same one. Spark neither
+plans nor compiles it, which would take seconds in the first batch, and time in every other. No
+streaming plan reads them (for checkpoints of earlier versions, see
+`joinengine.spark.sources.source`).
 
 Law: a batch that is run again reads the same row groups, in the same tasks.
 """
@@ -25,7 +26,7 @@ from joinengine.wire.reports import Lag, RouteReport
 
 
 class Brought(NamedTuple):
-    """What a batch brings: the portions of its tasks, and what needs no task to be told."""
+    """The input of a batch: the portions of its tasks, and a report of what needs no task."""
 
     portions: Sequence[Portion]
     report: RouteReport
@@ -34,8 +35,8 @@ class Brought(NamedTuple):
 class Streams:
     """The `Stream`s of a query, by the options of their feeds.
 
-    `readings`: source -> how it is read. `tasks`: how many share a batch at most. `footers`: source
-    -> those that are known, by path.
+    `readings`: source -> how it is read. `tasks`: the most tasks that share a batch. `footers`:
+    source -> path -> footer, of files whose footers are known.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class Streams:
 
     @property
     def sources(self) -> list[int]:
-        """Their sources, in the order of the feeds."""
+        """The numbers of the sources, in the order of the feeds."""
         return [options["source"] for options in self._options]
 
     def between(self, start: Position, end: Position) -> Brought:
-        """The row groups between two positions, in as many portions as there are tasks.
+        """The row groups between two positions, in portions of about equal rows, one for each task.
 
-        They have about equal rows. Raises DamagedState if a log does not reach so far.
+        Raises DamagedState if a log does not reach so far.
         """
         report, pieces = RouteReport(0), list[tuple[int, Piece]]()
         for source, feed in self.feeds.items():
@@ -68,7 +69,7 @@ class Streams:
             if behind is not None:
                 report.lags[source] = Lag(*behind)
             brings, known = feed.is_beyond(last, first), feed.progress(last)
-            if known is not None and (brings or known == ENDED):  # also without a row
+            if known is not None and (brings or known == ENDED):  # the end counts without rows, too
                 report.progress[source] = known
             if not brings:
                 continue
@@ -81,14 +82,14 @@ class Streams:
         return Brought([_portion(part) for part in parts], report)
 
     def after(self, start: Position) -> Sequence[Portion]:
-        """What a batch would bring that begins at `start`, by what is known now."""
+        """The portions of a batch that begins at `start`, as far as files are known now."""
         end = {
             source: feed.advance(_place(source, feed, start)) for source, feed in self.feeds.items()
         }
         return self.between(start, end).portions
 
     def position(self, offset: Offset) -> Position:
-        """The position that an offset of the `joinengine` source means."""
+        """The position that corresponds to an offset of the `joinengine` source."""
         return {source: offset[f"feed{number}"] for number, source in enumerate(self.sources)}
 
     @property
@@ -99,7 +100,7 @@ class Streams:
         return self._opened
 
     def check(self) -> None:
-        """Raise InvalidRequest for a file that is bad and not to be skipped; nothing is logged."""
+        """Raise InvalidRequest for a bad file that may not be skipped; logs nothing."""
         for feed in self.feeds.values():
             feed.check()
 
@@ -109,9 +110,9 @@ class Streams:
             feed.check_reaches(_place(source, feed, position))
 
     def take_over(self, generation: int) -> None:
-        """Let the feeds log what they find, for a driver of a generation; log what is there now.
+        """Let the feeds log files for the driver of a generation; log the files that are there now.
 
-        Raises InvalidRequest for a file that is bad and not to be skipped.
+        Raises InvalidRequest for a bad file that may not be skipped.
         """
         for feed in self.feeds.values():
             feed.take_over(generation)
@@ -126,7 +127,7 @@ def _place(source: int, feed: Feed, position: Position) -> Place:
 
 
 def _portion(groups: Sequence[tuple[int, Piece]]) -> Portion:
-    """Stretches of pieces of one stream that are read in one go, stream by stream."""
+    """The portion with these pieces; those that are read in one go stand together."""
     sources = dict.fromkeys(source for source, _ in groups)
     return Portion(
         tuple(

@@ -1,4 +1,4 @@
-"""Column types: from Spark to Arrow and back."""
+"""Converts column types from Spark to Arrow and back, and finds the columns of files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from joinengine.sources.schemas import (
 )
 from joinengine.sources.sourcefiles import SourceFile, exists, found_below
 
-#: Footers that are read where the columns are said.
+#: The most footers that are read if the user gives the columns.
 _SAMPLED = 1000
 
 
@@ -51,9 +51,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def said_columns(schema: Any) -> pa.Schema | None:
     """The columns that a user gives, as a StructType or DDL text; None: none are given.
 
-    All may be NULL, and all inside them, as in Spark's own file sources.
-
-    Raises InvalidRequest for anything else, for no column at all, and for two of one name.
+    All columns, and all fields inside them, may be NULL, as in Spark's own file sources. Raises
+    InvalidRequest for anything else, for no columns, and for two columns of one name.
     """
     if schema is None:
         return None
@@ -77,10 +76,10 @@ def said_columns(schema: Any) -> pa.Schema | None:
 
 @dataclass(frozen=True, slots=True)
 class FolderColumns:
-    """What the files of a folder hold.
+    """The columns of the files of a folder.
 
-    `readable`: the columns that Spark has a type for; `others`: column -> its type, of those that
-    it has none for. `footers`: of the whole files, by path.
+    `readable`: the columns that have a Spark type. `others`: column -> its type, of those that have
+    none. `footers`: path -> footer, of whole files.
     """
 
     readable: pa.Schema
@@ -96,11 +95,11 @@ class FolderColumns:
 def folder_columns(
     folder: Path | str, schema: pa.Schema | None, on_bad_file: OnBadFile
 ) -> FolderColumns:
-    """The columns of the Parquet files below a folder or URL, and those its folders are named for.
+    """The columns of the Parquet files below a folder or URL, and those in names of its folders.
 
-    `schema`: the columns, if they are said and not found.
-    Raises InvalidRequest if there is no folder, or nothing tells the columns: a stream must know
-    them before it starts. It is also raised for two files whose types do not go together.
+    `schema`: the columns, if the user gives them. Raises InvalidRequest if there is no folder, if
+    no file shows the columns, which a stream must know before it starts, and for two files whose
+    types do not fit together.
     """
     what = f"parquet_stream: {folder}"
     if not exists(str(folder)):
@@ -124,9 +123,9 @@ def folder_columns(
 
 
 def _with_folders(root: str, schema: pa.Schema) -> FolderColumns:
-    """The columns that are said, and those that folders are named for.
+    """The given columns, and those in names of folders.
 
-    A folder may hold a million files: the footers of some show how large row groups are.
+    A folder may hold a million files, so only some footers are read, for the size of row groups.
     """
     folders, files = dict[str, str](), list[SourceFile]()
 
@@ -144,7 +143,7 @@ def _with_folders(root: str, schema: pa.Schema) -> FolderColumns:
 
 
 def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataType]]:
-    """The columns that Spark has a type for, as Spark hands them over, and the other ones."""
+    """The columns that have a Spark type, as Spark hands them over, and the others."""
     readable, others = list[pa.Field](), dict[str, pa.DataType]()
     for field in columns:
         try:
