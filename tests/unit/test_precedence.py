@@ -77,7 +77,11 @@ def test_what_means_something_else_in_spark_is_refused(text, message):
         *("s like '%|&%' or a | 1 = 2", '"a|b" & 3', "`~` + 1", "a -- | b & c\n & 1"),
         *("a = 1 and b in (2)", "not a in (1) and b = 2", "(a = b) in (c)", "a not in (b = 1)"),
         *("a = b is null", "a in (1) is not null", "a = b and c not like 'x' or d between 1 and 2"),
-        *("case when a = 1 then b in (2) else c like 'd' end", "not a = b", "a = 1 and not b in (2)"),
+        *(
+            "case when a = 1 then b in (2) else c like 'd' end",
+            "not a = b",
+            "a = 1 and not b in (2)",
+        ),
         *("x between a | 1 and b & 3", "a[b | 1] & 3", "s !~~ 'a' and a | 1 = 2"),
     ],
 )
