@@ -102,7 +102,7 @@ def merged(tree: Tree, key: Key, name: str) -> bool:
 
 
 class Inputs:
-    """The streams by their names, with the columns that the statement computes, without others."""
+    """The streams by name, with only the columns that the statement reads or computes."""
 
     def __init__(self, streams: Mapping[str, Source]) -> None:
         for source in streams.values():

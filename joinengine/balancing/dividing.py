@@ -184,8 +184,8 @@ def divide(
 def resting(loads: Loads, history: Sequence[Interval], limit: float) -> tuple[list[int], list[int]]:
     """Divided keys that are no longer too heavy: those that stay divided, and those to gather.
 
-    A key is gathered if its load is below half of what divides it, and if its part of the tuples was
-    at most twice the newest in all intervals: a key that is hot now and then is not worth its moves.
+    A key is gathered if its load is below half of what divides it, and if its part of the tuples
+    was never above twice the newest: a key that is hot now and then is not worth its moves.
     """
     whole = loads.spread + loads.fixed
     divided = np.bincount(loads.keys, minlength=len(loads.hashes)) > 1
