@@ -96,7 +96,7 @@ def found_columns(
 
 
 def _two_names(on: Equi) -> str:
-    """What to write in place of names that both sides should have."""
+    """Advice on what to write in place of names that both sides should have."""
     text = on.left[0] if len(on.left) == 1 else " = ".join(on.left)
     left, right = Theta(text).equated or ("a", "b")
     return (

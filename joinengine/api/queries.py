@@ -102,7 +102,7 @@ class StreamQuery:
         return JoinWriter(self._resolved(), of=repr(self))
 
     def _resolved(self, *, as_written: bool = False) -> ResolvedJoin:
-        """What a start needs; `as_written`: without multiway joins."""
+        """The query with all that a start needs; `as_written`: without multiway joins."""
         sources = self._flat()[1]
         planned = self._as_written() if as_written else self._planned()
         first = next(source for source in sources if not checks.is_table(source))
@@ -260,7 +260,7 @@ def _describe(source: Source) -> str:
 
 
 def _steps(source: OwnStream) -> str:
-    """What happens to the tuples as they are read; the order counts if columns are computed."""
+    """The steps on tuples as they are read, in words; their order counts with computed columns."""
     steps = source.reading.steps
     if not any(isinstance(step, Computed) for step in steps):
         return "" if source.reading.where is None else f" where {source.reading.where}"

@@ -153,7 +153,7 @@ class BoundReader:
         return f"({text})" if isinstance(node, exp.Or) else text
 
     def _bounds(self, low: Any, high: Any, *, strict: bool = False) -> tuple[Bound, ...]:
-        """What low <= high says, or with `strict` low < high."""
+        """The bounds that low <= high gives, or with `strict` low < high."""
         inner = bare(low)
         size = inner.expressions[0] if called(inner) == "abs" else low
         least, most = sum_of(size, self.keyed), sum_of(high, self.keyed)
@@ -169,7 +169,7 @@ class BoundReader:
         return tuple(bound for bound in bounds if bound is not None) if None not in bounds else ()
 
     def _bound(self, total: Sum, *, strict: bool, is_difference: bool) -> Bound | None:
-        """What `total` <= 0 says."""
+        """The bound that `total` <= 0 gives, or with `strict` `total` < 0; None: no bound."""
         signs = {self.side(columns): (columns, times) for columns, times in total.terms.items()}
         if signs.keys() != set(PAIR) or len(total.terms) != len(PAIR):
             return None

@@ -32,7 +32,7 @@ _EDGES = (WINDOW_START, WINDOW_END)
 
 
 def aggregated(node: Any) -> Any:
-    """The first call of an aggregate in an expression; None: there is none."""
+    """The first call of an aggregate in an expression; None without one."""
     return next((call for call in node.find_all(exp.Anonymous) if called(call) in _FUNCTIONS), None)
 
 

@@ -45,7 +45,7 @@ class Reader:
     results: Collection[str] = ()
 
     def tree(self, select: Any, known: Mapping[str, Any] | None = None) -> Tree:
-        """What a query reads. `known`: name of a common table expression -> it and those before."""
+        """The inputs of a query. `known`: common table expression -> (it, those before it)."""
         known = dict(known or {})
         if (clause := select.args.get("with_")) is not None:
             if clause.args.get("recursive"):

@@ -1,4 +1,4 @@
-"""What a statement reads: a tree of `Leaf`s and `Pair`s, and the streams behind it.
+"""The inputs of a statement: a tree of `Leaf`s and `Pair`s, and the streams behind it.
 
 A subquery or a common table expression is a Leaf, too: its columns are those of the stream, or
 computed as the stream is read.

@@ -34,7 +34,7 @@ from joinengine.kernels.probing import distinct, expand_ranges
 
 @dataclass(frozen=True)
 class Items:
-    """What a planner of whole keys places: I kinds of keys, `counts` (I,) of each.
+    """The input of planners of whole keys: I kinds of keys, `counts` (I,) of each.
 
     `cost` and `state` (I,): load and state of one such key; `now` and `base` (I,): its present home
     and its base home.

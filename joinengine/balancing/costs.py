@@ -97,7 +97,7 @@ class Costs:
             object.__setattr__(self, "batches", 0)
 
     def prices(self, further: Amounts = NOTHING) -> Floats:
-        """(5,) seconds for each of PRICED, `further` ones (the same for every batch) included."""
+        """(5,) seconds for each of PRICED; `further`: seconds to add to each."""
         scaled = zip(STEPS.values(), self.scales, strict=True)
         both = [np.array(step.prices) * scale for step, scale in scaled]
         total = Amounts(*np.sum(both, axis=0).tolist())

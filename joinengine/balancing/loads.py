@@ -44,7 +44,7 @@ _OF_KEYS = "hashes", "homes", "spread", "fixed", "held", "held_fixed", "copied",
 
 
 class Parts(NamedTuple):
-    """What the load of each key is made of.
+    """The parts of the load of each key.
 
     `whole` (2, K): the cost of a side's tuples at a home that stores all of them. `carried` (2, K):
     at a home that stores none. `pairs` (K,): the cost of the pairs compared and made, at any home.
@@ -173,9 +173,9 @@ class Loads:
 
 
 class _Sums(NamedTuple):
-    """What (K,) keys have brought in some intervals, and (N,) what cannot be moved.
+    """The loads of (K,) keys in some intervals, and (N,) the `rest` that cannot be moved.
 
-    `row` and `turn` as in Loads; `backup` (K,): what a backup costs.
+    `row` and `turn` as in Loads; `backup` (K,): the cost of a backup of each key.
     """
 
     parts: Parts

@@ -40,7 +40,7 @@ from joinengine.balancing.workspace import DUST, Piece, Workspace
 
 
 class Effect(IntEnum):
-    """What moving a fragment does, best first."""
+    """The effects of moving a fragment, best first."""
 
     MERGE_BACK = 0
     MERGE_ELSEWHERE = 1

@@ -155,7 +155,7 @@ class Reason:
     the tuples that instances hold. `after`: the loads that a planner expects; None: no planner.
     `cost`: what moves; None: not known in advance. `keys`: the keys that are placed anew, heaviest
     first; `more_keys`: how many more there are. `shapes`: the old and the new shape in words, if a
-    shape changes. `switched_roles`: how many keys have their home and a backup change roles, so
+    shape changes. `switched_roles`: the number of keys whose home and a backup change roles, so
     that no state moves. `ways`: how instances that had lost their state go on.
     """
 
@@ -189,7 +189,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is known of keys: their loads, the newest interval, and the most load of an instance."""
+    """The counts behind a plan: loads of keys, the newest interval, an instance's load limit."""
 
     loads: Loads
     newest: Interval

@@ -83,7 +83,7 @@ class KeyCounts(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What work costs at the end of an interval; as in `Work`."""
+    """The prices of work at the end of an interval; the fields are as in `Work`."""
 
     costs: Floats
     hosts: int

@@ -276,7 +276,7 @@ class Auto(Dividing):
     def _gain(self, before: Floats, after: Floats, *, due: bool) -> float:
         """What a plan saves per interval, for loads (T,) of tasks; 0: no more than noise.
 
-        If no plan is `due`, the gain is the mean that a task saves, not what the busiest saves.
+        If no plan is `due`, this is the mean over tasks, not the gain of the busiest task.
         """
         if not due:
             return float((before - after).mean())

@@ -101,9 +101,9 @@ class ChoiceRouter(Router):
         return Deliveries(rows, stored, np.full(len(rows), STORE))
 
     def _places(self, hashes: Words) -> tuple[Instances, Ints, Ints]:
-        """The places of (K,) keys, each once, and how many store, which come first.
+        """(K,) key hashes -> their places, the bounds (K + 1,) of these, and how many store (K,).
 
-        Those of key k are places[bounds[k]:bounds[k + 1]].
+        Key k has places[bounds[k]:bounds[k + 1]], without repetition; the first stores[k] store.
         """
         drawn = candidates(hashes, self.choices, self.instances)
         first = np.ones(drawn.shape, bool)

@@ -33,7 +33,7 @@ CLEARLY = 1.25
 
 
 class Traffic(NamedTuple):
-    """What an interval brings.
+    """The tuples and costs of an interval.
 
     `left` and `right`: tuples of each side. `routed`, `stored` and `probed`: seconds for a tuple at
     one instance. `pairs`: seconds for all pairs. `hosts`: how many tasks host the instances; 0:

@@ -301,7 +301,7 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
 
 
 def _check_on(on: Any) -> None:
-    """Refuse what is written for another join, with what to write here."""
+    """Refuse an argument meant for another join, with advice on what to write here."""
     if type(on).__name__ == "Column":
         raise InvalidRequest(
             "on: joinengine cannot read a Spark Column; write equi('a', 'b') for a = b, "

@@ -167,7 +167,7 @@ def over_pairs(table: Any, text: str, zone: str) -> Iterator[duckdb.DuckDBPyConn
 
 
 def reason_of(error: duckdb.Error) -> str:
-    """What DuckDB says, without the SQL that it quotes."""
+    """The message of a DuckDB error, without the SQL that it quotes."""
     return in_a_line(str(error).partition("\n")[0])
 
 

@@ -118,7 +118,7 @@ def _in_replacement(letter: str) -> str:
 
 
 class _Reader:
-    """Reads a pattern from the left; what it returns is (the same for RE2, may be empty)."""
+    """Reads a pattern from the left; methods return (the same for RE2, whether it may be empty)."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern

@@ -347,7 +347,7 @@ class _Figures:
 
 
 def _partitions(source: Source) -> Iterator[Metric]:
-    """What is known of the partitions of sources; nothing if none has any."""
+    """The figures of the partitions of sources; none if no source has partitions."""
     for name, meaning, value in _PARTITION:
         family = GaugeMetricFamily(name, meaning, labels=["query", "source", "partition"])
         for number, progress in source.manifest.partitions.items():

@@ -49,7 +49,7 @@ class FileCache:
     _added: int = 0
 
     def find(self, url: str) -> str | None:
-        """The path of the copy of a file; None: there is none. It counts as used now."""
+        """The path of the copy of a file, which counts as used now; None without a copy."""
         path = self._path(url)
         try:
             os.utime(path)
