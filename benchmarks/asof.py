@@ -1,4 +1,4 @@
-"""As-of joins and joins with the latest, beside what a user would take instead, by the clock.
+"""Times as-of joins and joins with `latest`, beside the alternatives in DuckDB and Spark.
 
     python -m benchmarks.asof [--rows N] [--hot PART]
 
@@ -29,7 +29,7 @@ SPAN_US = 3_600_000_000
 
 
 def write(folder, name, rows, hot, seed):
-    """A side, sorted by time, in files."""
+    """Write a side, sorted by time, in files."""
     rng = np.random.default_rng(seed)
     keys = np.where(rng.random(rows) < hot, 0, rng.integers(0, KEYS, rows))
     times = np.sort(rng.choice(SPAN_US, rows, replace=False))
@@ -47,7 +47,7 @@ def write(folder, name, rows, hot, seed):
 
 
 def ours(spark, folder, rows, layout, *, is_latest=False):
-    """Seconds, and results; the last ones wait for more rates."""
+    """Seconds and number of results of joinengine; the last results wait for more rates."""
     payments, rates = (
         parquet_stream(spark, str(folder / name), rows_per_interval=rows // part, order="name")
         for name, part in (("p", 10), ("r", 100))

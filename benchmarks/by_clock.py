@@ -1,4 +1,4 @@
-"""Ways to one result beside each other, by the clock: each once to warm up, and then in turn."""
+"""Times several ways to one result by the clock: each once to warm up, and then in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Run = tuple[float, int]
 
 
 def ours(query: Any) -> Run:
-    """A query of joinengine over what is there: from `start()` to its end; results are counted."""
+    """A query of joinengine over all available input, from `start()` to its end."""
     with tempfile.TemporaryDirectory() as checkpoint:
         start = time.perf_counter()
         writer = query.writeStream.format("noop").option("checkpointLocation", checkpoint)

@@ -1,4 +1,4 @@
-"""Joins of changes, beside a join of rows that stay and DuckDB's batch join of what is there.
+"""Times joins of changes, beside a join of rows that stay, and DuckDB's batch join of the net rows.
 
     python -m benchmarks.changes [--rows N] [--hot PART]
 
@@ -27,7 +27,7 @@ FILES, CHANGED = 8, 0.2
 
 
 def write(folder, name, keys):
-    """A changelog: (n,) keys come with a value; of a part of them the value changes later."""
+    """Write a changelog: (n,) keys come with a value, which later changes for a part of them."""
     rng = np.random.default_rng(len(keys))
     n, values = len(keys), rng.random(len(keys))
     changed = rng.permutation(n)[: int(CHANGED * n)]
@@ -64,7 +64,7 @@ def ours(spark, folder, sizes, layout, *, changes):
 
 
 def by_duckdb(folder):
-    """Seconds, and rows: the net of both changelogs, joined on two threads."""
+    """Seconds and number of rows of a join of both changelogs' nets, on two threads."""
     connection = duckdb.connect(config={"threads": 2})
     net = (
         "(select {0}_key, {0}_id, {0}_value from '{1}/{0}/*.parquet' "

@@ -1,6 +1,6 @@
-"""Where the figures of a commit are kept: a folder for each, and JSON lines in it.
+"""Keeps the figures of benchmarks: a folder for each commit, and JSON lines in it.
 
-A line is in the file as soon as it is known, so what a run has found outlives the run.
+A line is written as soon as it is known, so that it survives a run that is cut short.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 def commit(root: Path = ROOT) -> str:
     """The commit of a tree, in seven digits; behind it `-changed-` and a hash of the changes.
 
-    Files that git does not know are no changes.
+    Files that git does not track are not changes.
     """
     words = "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=-changed"
     name = _git(root, *words).decode().strip()
@@ -31,7 +31,7 @@ def commit(root: Path = ROOT) -> str:
 
 
 def _git(root: Path, *words: str) -> bytes:
-    """What git says of a tree; nothing if there is no git."""
+    """The output of git in a tree; empty without git."""
     try:
         return subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, check=False
@@ -43,7 +43,7 @@ def _git(root: Path, *words: str) -> bytes:
 def folder(out: Path, name: str) -> Path:
     """`out/<date>-<name>`: the newest that there is, or one of today.
 
-    What was begun yesterday on this commit goes on in its folder.
+    A run that was begun on an earlier day continues in its folder.
     """
     there = sorted(out.glob(f"????-??-??-{name}"))
     place = there[-1] if there else out / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
@@ -52,7 +52,10 @@ def folder(out: Path, name: str) -> Path:
 
 
 def named(only: str, known: Collection[str]) -> list[str]:
-    """Those of `known` that a,b,.. names, in their order; none named: all. Raises UsageError."""
+    """The members of `known` that `only` (a,b,..) names, in their order; all if it is empty.
+
+    Raises UsageError for an unknown name.
+    """
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -67,7 +70,7 @@ def append(path: Path, line: dict[str, Any]) -> None:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file, without one that was cut off; no file: none."""
+    """The lines of a file, without one that was cut off; empty without a file."""
     if not path.exists():
         return []
     whole = [text for text in path.read_text().splitlines(keepends=True) if text.endswith("\n")]

@@ -1,12 +1,12 @@
-"""Joins of several streams on one key: as one operator, and as a chain of joins, by the clock.
+"""Times joins of several streams on one key, as one operator and as a chain of joins.
 
     python -m benchmarks.multiway [--rows N] [--hot PART]
 
-Bids, and of their bidders the persons (one each), the auctions (three each) and the badges (two
-each): three or four streams in all, over the full history, on KEYS bidders. With a hot key, one
-bidder has the part HOT of the bids and of the auctions. Both ways run under `hash` and `auto`;
-DuckDB joins all at once. Printed are medians of seconds from `start()`, or of the query, the rows
-of all streams per second, and results.
+Bids are joined with their bidders' persons (one each), auctions (three each) and badges (two each):
+three or four streams in all, over the full history, on KEYS bidders. With a hot key, one bidder has
+the part HOT of the bids and of the auctions. Both ways run under `hash` and `auto`; DuckDB joins
+all at once. It prints medians of seconds from `start()`, or of the query, the rows of all streams
+per second, and the number of results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks import by_clock
 from joinengine import StreamJoin, equi, parquet_stream, session
 
 FILES, KEYS = 8, 50_000
-#: Streams, and how many rows each has for each bidder; bids have the others.
+#: Streams, and how many rows each has for each bidder; all other rows are bids.
 EACH = {"person": 1, "auction": 3, "badge": 2}
 
 

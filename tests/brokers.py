@@ -1,4 +1,4 @@
-"""Topics for tests, on the broker of benchmarks/kafka."""
+"""Makes, fills and reads topics for tests, on the broker of benchmarks/kafka."""
 
 from __future__ import annotations
 

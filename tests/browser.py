@@ -1,7 +1,7 @@
-"""Pages in a headless Chromium, and what every page must keep to.
+"""Shows pages in a headless Chromium, and checks the law of every page.
 
-Law: a page asks nobody but the server that it came from, and the browser has nothing to complain
-about: no error of a script, no line in the console, no breach of the page's own policy, no dialog.
+Law: a page makes requests only to the server that it came from, and the browser reports nothing: no
+error of a script, no line in the console, no breach of the page's own policy, no dialog.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import expect, sync_playwright
 
 TOOL = Path(__file__).parents[1] / "tools" / "ensure-chromium"
-#: The least contrast of a text to what lies behind it (WCAG 2.2, AA).
+#: The least contrast of a text with its background (WCAG 2.2, AA).
 CONTRAST = 4.5
 #: Each text that can be seen, with its contrast by the formula of WCAG 2.2.
 _CONTRASTS = """() => {
@@ -61,7 +61,7 @@ def system_chromium():
 
 @contextmanager
 def started(program):
-    """A browser of the system's Chromium; Playwright's own browsers are never fetched."""
+    """A browser: the system's Chromium; Playwright's own browsers are never downloaded."""
     # Chromium's sandbox refuses root.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:

@@ -1,8 +1,8 @@
 """Says which process runs which tests: `make test` runs them in several.
 
-Two sessions of Spark serve all of tests/stream, so these tests go to two processes; any process
-that is free runs the others. A scheduler of our own decides so: pytest-xdist 3.8 reads its mark for
-groups in a way that pytest 9.2 no longer serves.
+Two sessions of Spark serve all of tests/stream, so these tests go to two processes; any free
+process runs the others. This needs a scheduler of our own: pytest-xdist 3.8 reads its mark for
+groups in a way that pytest 9.2 no longer supports.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hypothesis import settings
 from joinengine.spark.session.archive import use_options
 from joinengine.spark.session.home import VARIABLE, spark_home
 
-# No test measures time: the first example of a process may import what takes half a second. CI
-# tries the same examples each time, `make test-all` others.
+# No deadlines: the first example of a process may import modules for half a second. CI tries the
+# same examples each time, `make test-all` new ones.
 FIXED = "JOINENGINE_EXAMPLES" not in os.environ
 settings.register_profile("ours", settings(), deadline=None, derandomize=FIXED)
 settings.load_profile("ours")
@@ -38,24 +38,24 @@ OF_THEIR_OWN = (
     *("test_archive.py", "test_kafka_pipeline.py", "test_reach.py"),
     *("test_starter.py", "test_spark_page.py", "test_watched.py", "test_wheel.py"),
 )
-#: Files whose tests share what takes long to make: a program's run, a server, a generated stream.
+#: Files whose tests share something slow to make: a program's run, a server, a generated stream.
 SHARING = (
     *("test_disks.py", "test_shuffled.py", "test_resident.py", "test_remote.py"),
     *("faults/test_fence.py", "test_lakes_remote.py", "test_chaos.py", "test_tpch.py"),
     *("test_scaling.py", "test_prometheus.py", "test_sql_queries.py"),
 )
-#: The first file, by name, of those that go to the second session: either takes about as long.
+#: The first file, by name, for the second session: both sessions then take about as long.
 SECOND = "test_outputs.py"
 #: Why tests of topics are skipped.
 NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"
-#: How the reason begins why tests that read tables with Spark are skipped.
+#: The beginning of the reason why tests that read tables with Spark are skipped.
 NO_READERS = "needs the jars of Spark and its connectors"
 #: Where Linux keeps files in memory.
 MEMORY = "/dev/shm"
 
-# A JVM that lives for minutes spends more on optimising than it saves by it. The options also hold
-# for programs that tests start; the user's own options come last and win. Sessions of ours take an
-# archive of classes anyway, but executors and sessions of the user's do not.
+# A JVM that lives for minutes spends more on optimising than it saves. The options also apply to
+# programs that tests start; the user's own options come last and win. Our own sessions use an
+# archive of classes anyway, but executors and sessions made by users do not.
 BRIEF = "-XX:TieredStopAtLevel=1"
 options = os.environ.get("JDK_JAVA_OPTIONS", "")
 if BRIEF not in options:
@@ -63,13 +63,13 @@ if BRIEF not in options:
 
 
 def serves_as_tmp(folder):
-    """Whether the tests' folders fit there, and what they install there can be run."""
+    """Whether the tests' folders fit there, and programs installed there can be run."""
     if not os.access(folder, os.W_OK):
         return False
     return shutil.disk_usage(folder).free > 2 << 30 and not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
-# Processes of pytest-xdist inherit both; what the user has set there wins.
+# Processes of pytest-xdist inherit both variables; values that the user has set win.
 if VARIABLE not in os.environ and (home := spark_home()) is not None:
     os.environ[VARIABLE] = str(home)
 # A law makes and removes thousands of small files, which a disk does ten times slower than memory.
@@ -77,12 +77,12 @@ if "TMPDIR" not in os.environ and serves_as_tmp(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
 
-#: What `make durations` has found, in seconds: of each share of tests, and of each row of a test
-#: with many; what takes long.
+#: The durations that `make durations` has found, in seconds: of slow shares of tests, and of slow
+#: rows of tests with many rows.
 DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
 #: Shares and rows that take less are not worth a line.
 LONG_S, LONG_ROW_S = 2.0, 0.3
-#: How long `make test` tries the rows of one test, of which it tries at least one.
+#: For how many seconds `make test` tries rows of one test; it tries at least one row.
 ROWS_S = 8.0
 
 
@@ -111,7 +111,7 @@ def is_parallel(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """What is made meanwhile stays: to look for garbage there takes half as long as to make it."""
+    """Never look for garbage among collected tests: that takes half as long as collecting them."""
     gc.disable()
     try:
         return (yield)
@@ -123,11 +123,10 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(config, items):
-    """Of the rows of a test that take long, some are tried each time, the others if all are.
+    """Of the slow rows of a test, some are tried each time; the others are marked slow.
 
-    Which ones is a hash's choice, the same each time and another for each test: together the laws
-    try every layout. Among several processes the longest shares come first: no process ends with
-    one.
+    A hash chooses them: the same each time, but different for each test, so that the laws together
+    try every layout. With several processes, the longest shares come first, so that none is last.
     """
     rows = defaultdict(list)
     for item in items:
@@ -157,7 +156,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def write_durations(terminalreporter):
-    """File how long shares and rows have taken, where that is worth a line."""
+    """Write the durations of shares and rows that take long enough for a line."""
     shares, tests, rows = Counter(), Counter(), defaultdict(set)
     for reports in terminalreporter.stats.values():
         for one in reports:
@@ -178,7 +177,7 @@ def longest(seconds, least):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say why tests of a cluster or of topics were left out: no other finds what they do."""
+    """Say why tests of a cluster or of topics were skipped: no other tests find the same."""
     reasons = {
         (report.nodeid, str(report.longrepr[2]).removeprefix("Skipped: "))
         for report in terminalreporter.stats.get("skipped", [])

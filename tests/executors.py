@@ -1,4 +1,4 @@
-"""Executors in memory, whose disks die with them, for queries that upload their state behind."""
+"""Executors in memory, whose disks die with them, for queries that upload state behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Executor:
         self.stores = RunStores(self.world)
 
     def add(self, storage, name):
-        """As `Uploads`: a file waits until the test lets it go."""
+        """As in `Uploads`, but a file waits until the test releases it."""
         self.waiting.append((storage, name))
 
     def upload(self, most):
@@ -34,7 +34,7 @@ class Executor:
 
 
 class Placed:
-    """Jobs that know at which executor each task of an operator ran last, by `ran` and `tasks`."""
+    """Jobs that know where each task of an operator ran last, by `ran` and `tasks`."""
 
     def _ran_at(self, operator, instances):
         n = self.tasks.get(operator.index, 1)
@@ -104,7 +104,7 @@ class ClusterJobs(Placed, InlineJobs):
         return Executor(self.world, self.started)
 
     def lose(self, place):
-        """Kill the executor of a place; a new one, with an empty disk, comes instead."""
+        """Kill the executor of a place; a new one, with an empty disk, replaces it."""
         self.alive[place] = self._new()
 
     def restart(self):

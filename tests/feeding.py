@@ -1,4 +1,4 @@
-"""A feed that nobody needs to look after."""
+"""A feed for tests, without files or a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from joinengine.sources.feeds import CountedFeed
 
 
 class Inert(CountedFeed):
-    """A feed without files or a log; what is left is how far it can be read."""
+    """A feed that only knows how far it can be read."""
 
     def check(self):
         pass

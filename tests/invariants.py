@@ -11,11 +11,11 @@ from joinengine.routing.routes import only
 
 
 def check_places(state, store, *, expires):
-    """Check that each live tuple stands once at each home of its layout version; their number.
+    """Check that each live tuple is once at each home of its layout version; returns their number.
 
     `expires`: some copies of a tuple may have left already, with the runs that they were in.
-    `state`: of an operator; `store`: opens its runs. The newest version's state stands by the
-    layout before, if a change has been planned and not yet been made.
+    `state`: that of an operator; `store`: opens its runs. If a change has been planned but not yet
+    made, the newest version's state still follows the layout before it.
     """
     layouts = state.layouts
     newest = getattr(layouts.pending, "before", layouts.newest)

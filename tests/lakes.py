@@ -1,4 +1,4 @@
-"""Tables of Delta and Iceberg for tests, and what delivers staged files to them, without Spark."""
+"""Tables of Delta and Iceberg for tests, with sinks that deliver staged files without Spark."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Lake:
         pass
 
     def sink(self, every_s=0.0, merged_bytes=None):
-        """What a driver that starts now delivers with, and its generation.
+        """The sink of a driver that starts now, and its generation.
 
         `merged_bytes`: up to this size it merges the files of gathered batches.
         """
@@ -95,12 +95,12 @@ class Lake:
         return [merge(task, self.world) for task in tasks]
 
     def held(self, sink, generation, *batches):
-        """What is held back: a batch of these numbers each."""
+        """Batches that are held back, one for each of `batches` with these numbers."""
         staged = (self.stage(sink, generation, numbers) for numbers in batches)
         return tuple(enumerate(staged))
 
     def stage(self, sink, generation, numbers, parts=2):
-        """What tasks stage for a batch."""
+        """The files that tasks stage for a batch."""
         made = sink.target(generation)
         storage, files, numbers = self.world.storage(made.folder), [], list(numbers)
         for part in range(parts):

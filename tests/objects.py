@@ -23,14 +23,14 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 LOOPBACK = "127.0.0.1"
-#: What a client needs beside the address; the servers here let anybody in who signs requests.
+#: The credentials of a client; the servers here accept anybody who signs requests.
 ACCESS = {
     "AWS_ACCESS_KEY_ID": "tester",
     "AWS_SECRET_ACCESS_KEY": "not-a-secret-of-anyone",
     "AWS_REGION": "us-east-1",
     "AWS_ALLOW_HTTP": "true",
 }
-#: Ends the server when the pipe from its parent closes, which it does however the parent ends.
+#: A program that ends the server when the pipe from its parent closes, however the parent ends.
 _MOTO = """
 import os, sys, threading, time
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
@@ -65,7 +65,7 @@ _READY_S = 60.0
 
 
 def access(endpoint):
-    """The variables by which a client finds a server here and is let in."""
+    """The environment variables with which a client finds and enters a server."""
     return ACCESS | {"AWS_ENDPOINT_URL": endpoint}
 
 
@@ -106,7 +106,7 @@ def s3_server(latency_s=0.0):
 
 @contextmanager
 def environment(values):
-    """`values` in this process's environment, inside."""
+    """In the block, this process's environment has `values`."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -176,11 +176,11 @@ class Proxy:
         self.endpoint = f"http://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
 
     def hold(self):
-        """Let no byte pass from now on, and break no connection."""
+        """Stop all bytes from now on, without breaking connections."""
         self._loop.call_soon_threadsafe(self._open.clear)
 
     def release(self):
-        """Let pass what has waited, and all that comes."""
+        """Pass on the bytes that have waited, and all later ones."""
         self._loop.call_soon_threadsafe(self._open.set)
 
     def close(self):
@@ -221,10 +221,10 @@ def free_port():
 
 
 def free_ports(count):
-    """Ports of loopback that nobody has now, with 10,000 to spare above (SeaweedFS takes both).
+    """Free ports of loopback whose numbers plus 10,000 are free, too (SeaweedFS takes both).
 
-    All are below those that the system gives to clients: while a server is down, a client that asks
-    for it again and again would get its port, and answer itself.
+    All are below the ports that the system gives to clients: a client that keeps trying to reach a
+    stopped server could otherwise get its port, and connect to itself.
     """
     found = list[int]()
     for port in range(10_000 + os.getpid() * 7 % 12_000, 22_700):

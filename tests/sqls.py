@@ -45,7 +45,7 @@ S = streams()
 
 
 def plan_of(query):
-    """All that says what a query does: its text, its account, and its columns with their types."""
+    """Everything that defines a query: its text, its account, and its columns with their types."""
     return query.explain(), account_of(query.query()), query._output_schema()
 
 
@@ -58,13 +58,13 @@ def join(left, right, **arguments):
 
 
 def keyed(**arguments):
-    """F joined with w by k, of which the ids are shown."""
+    """Streams f and w joined by k; the results have the ids."""
     arguments = {"on": equi("k", "k"), "select": {"id": "left.id", "wid": "right.wid"}, **arguments}
     f, w = arguments.pop("f", "id k"), arguments.pop("w", "wid k")
     return join(select(S["f"], f), select(S["w"], w), **arguments)
 
 
 def near(**arguments):
-    """The same, if w came in the hour before f."""
+    """As `keyed`, if w came in the hour before f."""
     times = within("ts", "at", lower=-HOUR, upper=ZERO, delay=LATE)
     return keyed(within=times, f="id k ts", w="wid k at", **arguments)

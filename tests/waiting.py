@@ -6,7 +6,7 @@ import time
 
 
 def soon(holds, seconds=30.0):
-    """Wait until something holds, for many times what it takes."""
+    """Wait until `holds()` is true, much longer than it should take."""
     end_s = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end_s

@@ -1,12 +1,12 @@
 """`make bench-auto`: seconds of the busiest instance under `auto`, beside eight single layouts.
 
 Each cell of a fixed sample runs without Spark and without emulated work, one task after another,
-each instance in a task of its own (`joinengine.lab.inline`). What counts is what a cluster would
+each instance in a task of its own (`joinengine.lab.inline`). The figure is what a cluster would
 wait for: the seconds of the busiest instance, summed over the batches. They are seconds of the
-processor, which other programs hardly disturb. Of many instances some one is always slower than it
-should be: layouts run `--repeat` times in turn, and of each instance and batch the least is taken.
-A layout that has taken FAR times as long as another is not run again, and one that takes LONGER
-times as much work as `hash` is out. Cells that are done are not run again.
+processor, which other programs hardly disturb. Among many instances, one is always slow by chance:
+so layouts run `--repeat` times in turn, and the least time of each instance and batch counts.
+A layout that has taken FAR times as long as another does not run again, and one that takes LONGER
+times as much work as `hash` is stopped. Cells that are done do not run again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from joinengine.layouts import choose
 
 AUTO = "auto"
 SINGLE = ("hash", "mixed", "dlb-h", "mnrt", "qmmp", "pkg", "dynamic", "bi-k")
-#: A layout has so many times the seconds of `hash` for a cell, and some more.
+#: The time limit of a layout for a cell: LONGER times the seconds of `hash`, and GRACE_S more.
 LONGER, GRACE_S = 10.0, 2.0
-#: Which layout is best is known if one takes so many times as long as another.
+#: A layout that takes this many times as long as another is certainly not the best.
 FAR = 2.0
-#: Goals: in every cell, and in nine of ten.
+#: The goals of `auto` over the best layout: MOST in every cell, and NEAR in NEAR_PART of the cells.
 MOST, NEAR, NEAR_PART = 1.1, 1.02, 0.9
 console = Console(soft_wrap=True)
 
@@ -76,7 +76,7 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
     busy, whole = dict[str, list[Floats]](), dict[str, list[float]]()
     plans, results = list[str](), set[int]()
     start = time.process_time()
-    _run(cell, "hash", frames)  # what comes first pays for caches
+    _run(cell, "hash", frames)  # the first run pays for caches
     most_s = LONGER * (time.process_time() - start) + GRACE_S
     for _ in range(repeat):
         least = {name: _least(runs) for name, runs in busy.items()}
@@ -129,12 +129,12 @@ def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:
 
 
 def _least(runs: Sequence[Floats]) -> float:
-    """Seconds of the busiest instance, summed over the batches; none: infinite."""
+    """Seconds of the busiest instance, summed over the batches; infinite without runs."""
     return float(np.min(runs, axis=0).max(axis=1).sum()) if len(runs) else np.inf
 
 
 def _plans(records: Sequence[BatchRecord]) -> list[str]:
-    """What `auto` did, did not do, and why."""
+    """The plans that `auto` made or declined, and why."""
     reasons = ((record.batch, record.joins[-1].reason) for record in records)
     return [f"batch {batch}: {reason}" for batch, reason in reasons if reason is not None]
 

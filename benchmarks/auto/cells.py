@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 #: EQ5's largest join; B_NCI; orders join lineitem; a hot key on both sides; hot keys that change.
 STREAMS = ("eq5", "bnci", "orders", "hot", "shift")
 SKEWS = (0.0, 0.4, 0.8, 1.0, 1.2, 1.5)
-#: Parts of a batch that a window is long; None: the full history.
+#: Lengths of windows, in batches; None: the full history.
 WINDOWS = (0.05, None)
 INSTANCES = (4, 16, 64)
 #: Rows of a batch, both sides together -> batches.
@@ -35,12 +35,12 @@ MOST_PAIRS = 1.5e8
 SAMPLE, SEED = 40, 20_261_124
 
 KEYS = 100_000
-#: Batches after which other keys are hot, of `shift`.
+#: For `shift`: after how many batches other keys become hot.
 SHIFT_EVERY = 3
-#: Of `hot`: the part of both sides that one key has, by skew.
+#: For `hot`: the part of both sides that one key has, by skew.
 HOT = dict(zip(SKEWS, (0.0, 0.02, 0.05, 0.1, 0.3, 0.5), strict=True))
 _BATCH_US, _BEGIN_US = 100_000_000, 1_700_000_000_000_000
-#: Per stream the part of the rows that the left side has.
+#: Stream -> the left side's part of the rows.
 _LEFT = {"eq5": 0.01, "bnci": 0.5, "orders": 0.2, "hot": 5 / 6, "shift": 0.5}
 
 

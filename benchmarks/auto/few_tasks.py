@@ -39,7 +39,7 @@ def main(layouts: str, repeat: int) -> None:
     for stream in (Stream(zipf, window) for zipf in SKEWS for window in WINDOWS):
         names, least = (BASELINE, *layouts.split(",")), dict[str, np.ndarray]()
         frames, divided = batches(stream), dict[str, int]()
-        _run(stream, frames, BASELINE)  # what comes first pays for caches
+        _run(stream, frames, BASELINE)  # the first run pays for caches
         for name in names * repeat:
             seconds, divided[name] = _run(stream, frames, name)
             least[name] = np.minimum(least.get(name, np.inf), seconds)

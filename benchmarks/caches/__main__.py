@@ -28,7 +28,7 @@ from joinengine.spark.jobs.locality import Locality
 from joinengine.world.world import MACHINE
 from tests.objects import environment, make_bucket, s3_server
 
-#: Batches in which executors come and caches fill.
+#: Batches in which executors start and caches fill.
 _FIRST = 5
 _ROWS = 2000
 #: What an executor's process runs.
@@ -84,7 +84,7 @@ def _write(bucket: str, side: str, batches: int) -> None:
 def _run(
     spark: Any, bucket: str, disk: str, exchange: str, *, near: bool, kill: int | None
 ) -> list[dict[str, Any]]:
-    """The metrics of the batches of one query; `kill`: after so many an executor is killed."""
+    """The metrics of one query's batches; `kill`: after how many an executor is killed."""
     left, right = (
         parquet_stream(spark, f"{bucket}/in/{side}", rows_per_interval=_ROWS)
         for side in ("left", "right")

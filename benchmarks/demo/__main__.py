@@ -1,9 +1,9 @@
-"""`make demo`: a hot key on both sides of a stream join, by the clock, beside what else there is.
+"""`make demo`: times a stream join with a hot key on both sides, beside the alternatives.
 
 The same stream goes through Spark's own join, Spark's join with the hot key salted by hand, the
-layout `hash`, which is key by key as Spark, and the default, which divides the hot key. No work is
-emulated. Spark would take an hour, so it gets the first file alone; joinengine's results are
-compared with DuckDB's, those of Spark's two joins with each other.
+layout `hash`, which places rows by key as Spark does, and the default, which divides the hot key.
+No work is emulated. Spark would take an hour, so it gets only the first file. joinengine's results
+are compared with DuckDB's, those of Spark's two joins with each other.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _ours(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(lines: list[dict[str, Any]]) -> None:
-    """Those who have joined as many files have as many results."""
+    """Check that all who joined the same number of files have the same number of results."""
     for files in {line["files"] for line in lines}:
         if len({line["results"] for line in lines if line["files"] == files}) > 1:
             raise click.ClickException(f"the results differ: {lines}")

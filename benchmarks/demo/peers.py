@@ -1,4 +1,4 @@
-"""What a user would take instead, in a process of its own: Spark's join, in four ways.
+"""The alternatives to joinengine, in a process of their own: Spark's join, in four ways.
 
     python -m benchmarks.demo.peers spark|salted|filtered|broadcast FOLDER FILES
 
@@ -87,7 +87,7 @@ def main() -> None:
     spark_join(folder, 1, name)
     figures = spark_join(folder, files, name)
     print(json.dumps(figures), flush=True)
-    os._exit(0)  # the JVM takes seconds to end
+    os._exit(0)  # ending the JVM properly takes seconds
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The stream lies in so many files on each side, of so many seconds of event time.
+#: How many files each side has, and how many seconds of event time are in a file.
 FILES, FILE_S = 200, 25
 #: Rows of a file; those of the first files are the same, however many follow.
 FILE_ROWS = {"views": 27_500, "purchases": 5_500}
@@ -61,8 +61,8 @@ def _table(letter: str, rows: int, number: int, rng: np.random.Generator) -> pa.
 def answer() -> str:
     """SQL of the results for DuckDB, over the tables `views` and `purchases`.
 
-    Prices are joined by cells and times by stretches, so that few pairs are looked at: as it is
-    given to the engines, the condition would take DuckDB many minutes.
+    Prices are joined by cells and times by stretches, so that few pairs are compared: in the form
+    that the engines get, the condition would take DuckDB many minutes.
     """
     cell, stretch = 2 * NEAR, WINDOW_S * 1_000_000  # a cell is wider than NEAR, by more than ulps
     return f"""

@@ -1,1 +1,1 @@
-"""What it costs to bring tuples from task to task."""
+"""The cost of bringing tuples from task to task."""

@@ -1,4 +1,4 @@
-"""What it costs to bring tuples from task to task: `python -m benchmarks.exchanges`.
+"""Measures the cost of bringing tuples from task to task: `python -m benchmarks.exchanges`.
 
 First the engine, through files and through Spark's shuffle in turns, with few and with many rows a
 batch: a join of two streams, and a chain of two joins. Then ways to carry out a chain through
@@ -83,7 +83,7 @@ def _engine(spark: Any, n_rows: int, batches: int, rounds: int) -> Iterator[Sequ
 
 
 def _write(folder: Path, n_rows: int, batches: int) -> None:
-    """A stream whose key is unique in it, so that a batch stays as large as it is; plenty of it."""
+    """Write a long stream with unique keys, so that joins do not change the size of a batch."""
     folder.mkdir()
     rows = n_rows // 2 * batches
     keys = [n * 7919 % 1_000_003 + 1_000_003 * (n // 1_000_003) for n in range(rows)]

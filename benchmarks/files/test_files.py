@@ -19,7 +19,7 @@ from joinengine.sources.positions import Logged, table_of
 from joinengine.sources.sourcelog import FOLD_AT, SourceLog
 from joinengine.world.world import MACHINE
 
-#: So many names a file may have on every file system that is served.
+#: How many names a file may have on all file systems that are served.
 MOST_LINKS = 50_000
 SIZES = [10_000, 1_000_000]
 _new = count()
@@ -100,7 +100,7 @@ def test_look_without_news(benchmark, feed):
 
 
 def test_a_new_file(benchmark, folder, feed):
-    """It is found, its footer is read, and it is logged."""
+    """A new file is found, its footer is read, and it is logged."""
     ends = []
 
     def look():
@@ -112,7 +112,7 @@ def test_a_new_file(benchmark, folder, feed):
 
 
 def test_whole_look(benchmark, feed):
-    """As where nothing tells what is new."""
+    """A whole look, as where no notices name the new files."""
 
     def forget():
         feed._listing._finding.left_some = True

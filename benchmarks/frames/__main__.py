@@ -1,6 +1,6 @@
 """One join, into Parquet by joinengine and through `to_df` by Spark: python -m benchmarks.frames.
 
-Both run over all that is there, three times in turn after a first run of each; printed are medians
+Both run over all available input, three times in turn after a first run of each. It prints medians
 of seconds from start to end, and their ratio.
 """
 

@@ -1,8 +1,8 @@
 """`make bench-gate`: whether the tree is slower than the version that it comes from.
 
 Both versions run on the same machine in alternation, each time in a process of its own, and in the
-other order in every other round. What counts are ratios of medians (`benchmarks.gate.verdict`). The
-base is the commit where this branch left the main one; on that commit, the one before it.
+other order in every other round. Ratios of medians are compared (`benchmarks.gate.verdict`). The
+base is the commit where this branch left the main branch; on that commit, the one before it.
 """
 
 from __future__ import annotations

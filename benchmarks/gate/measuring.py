@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _kernels(tree: Path, folder: Path) -> dict[str, float]:
-    """The least of the rounds of each kernel: what other work adds, it adds to some of them."""
+    """The least of the rounds of each kernel, since other work slows some of them down."""
     report = folder / "kernels.json"
     command = [sys.executable, "-m", "pytest", "-q", "benchmarks/kernels", "--benchmark-only"]
     command += ["--benchmark-timer=time.process_time", f"--benchmark-max-time={KERNEL_S}"]

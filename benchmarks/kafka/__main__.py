@@ -1,4 +1,4 @@
-"""`make bench-kafka`: topics joined, rows a second and milliseconds from topic to topic.
+"""`make bench-kafka`: joins of topics, in rows per second and milliseconds from topic to topic.
 
 Flat out: both topics hold all messages, and a system reads them to their end and drops the results.
 Spark's own join gets a part of the stream, since it would take many minutes. Each system runs in a
@@ -68,7 +68,7 @@ def _flat(broker: Broker, clicks: int, partitions: int, folder: Path) -> list[di
     """All systems on topics of so many partitions."""
     lines = list[dict[str, Any]]()
     for part in (1, SPARK_PART):
-        # Topics of the part are others, whose names say so by another number of the same kind.
+        # The part of the stream has topics of its own, under names with another number.
         counts = {"clicks": clicks // part, "purchases": clicks // part // CLICKS_PER_PURCHASE}
         make(broker, partitions, *(topic_of(side, partitions) for side in SIDES))
         for side, count in counts.items():

@@ -19,7 +19,7 @@ STARTS_S = 90.0
 
 
 class NoBroker(Exception):
-    """It did not start, or does not answer; the text has the end of its log."""
+    """The broker did not start or does not answer; the text has the end of its log."""
 
 
 class Broker:
@@ -45,12 +45,12 @@ class Broker:
         self.stop()
 
     def start(self) -> None:
-        """Start, on the port of before if there was one, and wait until it answers."""
+        """Start, on the earlier port if there was one, and wait until the broker answers."""
         self.begin()
         self.wait()
 
     def begin(self) -> None:
-        """Start, and wait for nothing: one broker of several answers when others are there."""
+        """Start without waiting: one broker of several answers only once others have started."""
         port = [self.servers.rpartition(":")[2]] if self.servers else []
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = [f"{name}={value}\n" for name, value in self.properties.items()]
@@ -67,7 +67,7 @@ class Broker:
         self.servers = self._process.stdout.readline().strip() or self.servers
 
     def stop(self, *, kill: bool = False) -> None:
-        """Stop it; `kill`: as a power cut would. What it has acknowledged stays."""
+        """Stop the broker; `kill`: as a power cut would. Messages that it has acknowledged stay."""
         if self._process is None:
             return
         os.killpg(self._process.pid, signal.SIGKILL if kill else signal.SIGTERM)
@@ -87,7 +87,7 @@ class Broker:
         return self._client
 
     def wait(self) -> None:
-        """Wait until it answers; NoBroker: it does not."""
+        """Wait until the broker answers. Raises NoBroker if it does not."""
         assert self._process is not None
         until = time.monotonic() + STARTS_S
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""`make kafka-demo`: two topics joined into a third one and into a Delta table, while one looks.
+"""`make kafka-demo`: joins two topics into a third topic and a Delta table, and watches the lag.
 
 A broker, two producers and the two queries run on this machine. One user has a part of all clicks
 and purchases; every 20 s it is another one. After a minute the producers stop. Then all topics and

@@ -24,11 +24,11 @@ _HOT = 60.0
 
 
 class Watcher(threading.Thread):
-    """Reads a topic of matches as it grows: when each came, and how late after its messages."""
+    """Reads a topic of matches as it grows; notes when each came, and how late."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(daemon=True)
-        #: of each match when it came, and how late; one list, since others read it meanwhile
+        #: of each match, when it came and how late; one list, since other threads read it
         self.matches = list[tuple[float, float]]()
         self.newest = ""
         self._consumer, _ = reader(servers, topic)
@@ -88,7 +88,7 @@ def measured(broker: Broker, rate: float, seconds: float, folder: Path) -> dict[
     watcher.start()
     begin_s = time.time()
     clicks = rate * CLICKS_PER_PURCHASE / (CLICKS_PER_PURCHASE + 1)
-    # Twice the rate makes four times the matches of a user, and they have to be sent, too.
+    # Twice the rate makes four times the matches of a user, which must be sent, too; hence _HOT.
     sent = sent_live(broker.servers, topics, clicks, seconds, part=_HOT / rate)
     query.processAllAvailable()
     query.stop()

@@ -27,14 +27,14 @@ NAMES = {
     "clicks": ("user_id", "clicked_at", "page"),
     "purchases": ("buyer_id", "bought_at", "amount"),
 }
-#: So many clicks come on a purchase; of both the hot user has PART, among USERS.
+#: Clicks for each purchase; the hot user's part of both; the number of users.
 CLICKS_PER_PURCHASE, PART, USERS = 5, 0.03, 100_000
 SHIFT_S = 20
 #: A purchase matches a click of the same user that is at most so long before it, in seconds.
 WINDOW_S = 5
 #: Event time of a stream that is sent at once begins here.
 BEGIN_US = 1_700_000_000_000_000
-#: So many messages are drawn at a time.
+#: How many messages are drawn at a time.
 _DRAWN = 10_000
 
 
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 def hot_user(time_us: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any]:
-    """Who is hot at a time."""
+    """(n,) the hot user at each time."""
     return USERS + time_us // (SHIFT_S * 1_000_000) % 1000
 
 
@@ -75,13 +75,13 @@ def recorded(side: str, count: int, seconds: float) -> Iterator[Message]:
 
 
 def producer(servers: str) -> Producer:
-    """A producer that sends what it has within 5 ms."""
+    """A producer that sends its messages within 5 ms."""
     waiting = {"queue.buffering.max.messages": 1_000_000, "linger.ms": 5}
     return Producer({"bootstrap.servers": servers, "compression.type": "lz4", **waiting})
 
 
 def send(servers: str, topic: str, messages: Iterator[Message]) -> int:
-    """Send all, by key; how many they were."""
+    """Send all messages, by key; returns their number."""
     client, count = producer(servers), 0
     for message in messages:
         while len(client) > 500_000:

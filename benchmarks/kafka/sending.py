@@ -16,9 +16,9 @@ def sent_live(
     seconds: float,
     part: float = PART,
 ) -> list[int]:
-    """Send for so many seconds; how many messages of each side. `topics`: side -> topic.
+    """Send for some seconds; returns the number of messages of each side.
 
-    `part`: what the hot user has of both.
+    `topics`: side -> topic. `part`: the hot user's part of both sides.
     """
     rates = dict(zip(SIDES, (clicks_per_s, clicks_per_s / CLICKS_PER_PURCHASE), strict=True))
     command = [sys.executable, "-m", "benchmarks.kafka.messages", servers]

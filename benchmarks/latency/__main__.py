@@ -1,4 +1,4 @@
-"""From the arrival of a file to the results of its tuples: `python -m benchmarks.latency`.
+"""Measures the time from a file's arrival to its results: `python -m benchmarks.latency`.
 
 A process renames small Parquet files of both sides into two folders at a steady rate; a query joins
 them within ten seconds of event time into a folder of Parquet files. Each tuple of the right side
@@ -141,7 +141,7 @@ def visible(out: Path) -> dict[Path, float]:
     if not (out / _LOG).exists():
         return {file: file.stat().st_ctime for file in out.glob("part-*")}
     since = dict[Path, float]()
-    # A log may be of one batch or repeat those before it; a file counts from the first on.
+    # A log file may repeat earlier batches; a result counts from the first one that names it.
     for log in sorted((out / _LOG).glob("[0-9]*"), key=lambda log: log.stat().st_ctime):
         for line in log.read_text().splitlines()[1:]:
             since.setdefault(out / Path(json.loads(line)["path"]).name, log.stat().st_ctime)

@@ -19,7 +19,7 @@ EVERY_S, BEHIND = 0.05, 5
 
 
 def prepare(root: Path) -> None:
-    """The folders of both sides, with a file without rows each, which tells the columns."""
+    """Make the folders of both sides, each with a file without rows that defines the columns."""
     for side in SIDES:
         (root / side).mkdir()
         _put(root / side, "columns", np.zeros(0, np.int64))
@@ -38,7 +38,7 @@ def path_of(folder: Path, number: int) -> Path:
 def send(root: Path, rate: int, seconds: int) -> None:
     """Write files at a steady rate."""
     each = rows_of(rate)
-    # The first file that a process writes takes it half a second or more, in which others are due.
+    # A process needs half a second or more for its first file, while others would be due.
     _draft(root / SIDES[0], "first", np.arange(each)).unlink()
     start = time.monotonic()
     for turn in range(round(seconds / EVERY_S)):

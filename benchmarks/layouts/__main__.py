@@ -47,7 +47,7 @@ console = Console(soft_wrap=True, width=200)
 
 
 class Bench(NamedTuple):
-    """What differs between the two: its cells, and what becomes of their runs beside the rest."""
+    """What differs between the two benchmarks: the cells, and what is kept of their runs."""
 
     name: str
     cells: Sequence[Cell]

@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 SKEWS = (0.0, 0.8, 1.5)
 #: Of `make bench`: query -> TPC-H scale, and rows of each of its eight batches.
 SMALL = {"eq5": (0.02, 15_200), "bnci": (0.02, 15_100)}
-#: The baseline, and one layout of each kind; and of a full run that is to be over in two minutes.
+#: QUICK: the baseline, and one layout of each kind. QUICK_FULL: for a full run of two minutes.
 QUICK = ("hash", "mixed", "mnrt", "w-choices", "dynamic", "bi-k", "auto")
 QUICK_FULL = ("hash", "mnrt", "auto")
 #: TPC-H scales of a full run, the largest first; of a quick one; GB that streams take at scale 1.
@@ -37,7 +37,7 @@ GROWTH, LOSS = (4, 16), (6, 3)
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run, validated, and repeated."""
+    """One combination that is run, validated, and repeated."""
 
     part: str
     case: str
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def layout(self) -> str:
-        """Its name, with settings that are not the default."""
+        """The name of the layout, with settings that are not the default."""
         return self.options.layout.label
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ def _grown(cell: Cell) -> Cell:
 
 
 def _lost(cell: Cell) -> Cell:
-    """With copies, where the layout keeps some; else from a store."""
+    """The cell with a loss: recovered from copies if the layout keeps some, else from a store."""
     options = replace(cell.options, events=Events(losses=(LOSS,)))
     copies = options.layout.copying is not None
     return replace(cell, options=options if copies else options.under(recovery="store"))

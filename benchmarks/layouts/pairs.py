@@ -39,7 +39,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return f"pairs-z{self.zipf:g}-w{self.window:g}"
 
     def weights(self) -> NDArray[np.float64]:
@@ -49,14 +49,14 @@ class Stream(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Of each side."""
+        """The number of rows of each side."""
         alike = float((self.weights() ** 2).sum())
         near = 1 - max(0.0, 1 - self.window / BATCHES) ** 2
         return round((PAIRS / alike / near) ** 0.5)
 
 
 def cells(folder: Path, *, quick: bool, say: Say) -> list[Cell]:
-    """All of them, for the layouts of QUICK; `quick`: the greatest skew on the fewest instances.
+    """All cells, for the layouts of QUICK; `quick`: the greatest skew on the fewest instances.
 
     The streams are written below `folder`, unless they are there.
     """

@@ -1,7 +1,7 @@
-"""Cells in a shuffled order, each several times, each validated; what is done is not done again.
+"""Runs cells in a shuffled order, several times each, and validates them; skips runs already done.
 
-Why shuffled: what the machine does in one hour should not hit one layout alone. The order follows
-from the seed, and a cell runs once before any runs twice.
+Why shuffled: a slow hour of the machine should not hit one layout alone. The order follows from the
+seed, and each cell runs once before any runs twice.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_bad(line: Line) -> bool:
 
 
 def words(line: Line) -> str:
-    """What came of a run."""
+    """The outcome of a run in words."""
     if "report" not in line:
         kind = "failed" if "failed" in line else "refused"
         return f"{kind}: {line[kind]}"
@@ -86,7 +86,7 @@ def words(line: Line) -> str:
 
 
 def remaining_s(due: Sequence[Cell], known: Sequence[Line]) -> float:
-    """How long the runs that are due may take: each as the runs of its part took, in the median."""
+    """Seconds that the due runs may take, each as long as the median run of its part."""
     if not known:
         return 0.0
     took = dict[str, list[float]]()
@@ -103,7 +103,7 @@ def _ran(spark: Any, number: int, cell: Cell) -> Line:
         found = {"report": run(spark, cell.query, cell.options, Places(), validate=True)}
     except InvalidRequest as error:
         found = {"refused": str(error)}
-    except Exception as error:  # the other cells are run all the same, and the command fails
+    except Exception as error:  # the other cells still run, and the command fails
         found = {"failed": f"{type(error).__name__}: {in_a_line(error)}"}
     took_s = time.perf_counter() - start
     about = {"run": _name(number, cell), "part": cell.part, "case": cell.case}
@@ -111,7 +111,7 @@ def _ran(spark: Any, number: int, cell: Cell) -> Line:
 
 
 def _name(number: int, cell: Cell) -> str:
-    """Cells of other options, such as a number of instances, have other names."""
+    """A name for a cell; cells with other options, such as instances, have other names."""
     options = hashlib.sha256(repr(cell.options).encode()).hexdigest()[:6]
     return f"{cell}, options {options}, run {number + 1}"
 

@@ -1,4 +1,4 @@
-"""What the runs of cells come to: medians and spreads, as table, CSV, and one HTML page."""
+"""Summarises the runs of cells: medians and spreads, as table, CSV, and one HTML page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`make bench-long`: 2,000 small batches over a window, and what grows.
+"""`make bench-long`: runs 2,000 small batches over a window, and shows which figures grow.
 
-Two streams join within an interval of WINDOW batches, so from some batch on as much leaves the
-state as comes. Every EVERY batches the files of the checkpoint are counted, and the descriptors,
+Two streams join within an interval of WINDOW batches, so that after some batches as much leaves the
+state as enters it. Every EVERY batches, it counts the files of the checkpoint, and the descriptors,
 memory maps and resident memory of the driver, of its JVM and of the Python workers; now and then
 also the JVM's live heap.
 
@@ -133,7 +133,7 @@ def _look(
 
 
 def _live_heap_mb(spark: Any) -> float:
-    """What the JVM's heap holds after a collection."""
+    """Megabytes in the JVM's heap after a collection."""
     java = spark._jvm.java.lang
     java.System.gc()
     runtime = java.Runtime.getRuntime()
@@ -163,7 +163,7 @@ def _series(
 
 
 def verdict(points: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """Whether a figure is level from batch FROM on, by the rule in the head of this module.
+    """Whether a figure is level from batch FROM on, by the rule in this module's head.
 
     >>> verdict([(batch, 7.0) for batch in range(0, 1000, 20)])["level"]
     True

@@ -1,4 +1,4 @@
-"""What a query holds at a moment: files of its checkpoint, and what its processes hold.
+"""Samples of what a query holds: the files of its checkpoint, and its processes' resources.
 
 Processes are found as descendants of this one: the JVM, and below it the Python workers. Figures
 come from `/proc`, so this runs on Linux alone.
@@ -29,12 +29,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """(process, its parent), of all that are there."""
+    """(process, its parent) for all running processes."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         yield int(folder.name), int(fields[1])
 
 
@@ -46,7 +46,7 @@ def _name(pid: int) -> str:
 
 
 def held_by(pids: Sequence[int]) -> dict[str, float]:
-    """Descriptors, memory maps, and resident MB of processes, added up; those that ended: none."""
+    """Descriptors, memory maps, and resident MB of processes, added up; without ended ones."""
     descriptors = maps = pages = 0
     for pid in pids:
         try:

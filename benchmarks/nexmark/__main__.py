@@ -1,10 +1,10 @@
 """`make bench-nexmark`: q3, q8 and q20 of Nexmark in joinengine, in Flink's SQL and in Pathway.
 
 Each run is a process of its own, on two cores; systems take turns. A run begins when the query is
-handed over, in a process whose session or JVM is up, and ends when all results are written. What is
-compared are rows of the streams for each second of processor time of the process and of all below
-it, which other work on the machine disturbs less than the clock. All results are compared with
-DuckDB's, by count and checksum. A system that cannot run is told with its own words.
+handed over, in a process whose session or JVM is up, and ends when all results are written. The
+figure is rows of the streams per second of processor time, of the process and all below it, which
+other work on the machine disturbs less than the clock. All results are compared with DuckDB's, by
+count and checksum. A system that cannot run is listed with its own error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ console = Console(soft_wrap=True, width=120)
 
 
 class CannotRun(Exception):
-    """A system that is not there or has ended with an error, in its own words."""
+    """A system is missing or has failed, in its own words."""
 
 
 class Spent(NamedTuple):
@@ -150,7 +150,7 @@ def _ran(system: str, asked: Job) -> Spent:
 
 
 def _at(process: subprocess.Popen[str], mark: str) -> Spent | None:
-    """When a process says a mark, and what it has spent by then; None: it has ended before."""
+    """The time at which a process prints a mark, and its processor time; None: it ended before."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.strip() == mark:

@@ -43,7 +43,7 @@ def main():
         "execution.checkpointing.interval": CHECKPOINTS,
         "execution.checkpointing.storage": "filesystem",  # in memory they may have 5 MB
         "execution.checkpointing.dir": Path(f"{job['out']}-checkpoints").absolute().as_uri(),
-        # A busy machine is no failure; and a run that began anew would be no figure.
+        # A busy machine is not a failure, and a restarted run gives no figure.
         "heartbeat.timeout": "600 s",
         "restart-strategy.type": "none",
         "table.local-time-zone": "UTC",

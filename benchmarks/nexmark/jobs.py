@@ -1,4 +1,4 @@
-"""What the systems are asked: the rows of a stream as files, a query, and where its results go.
+"""The jobs of the systems: the rows of a stream as files, a query, and a place for its results.
 
 Joinengine reads the generated Parquet files. The readers of the others, as they are installed, do
 not know Parquet, so they get the same rows as CSV: one file for each table, in the order of event

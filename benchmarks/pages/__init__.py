@@ -1,1 +1,1 @@
-"""What looking at a query costs it."""
+"""The cost of Spark's web page for a query."""

@@ -1,4 +1,4 @@
-"""What Spark's web page costs: pairs of runs of a query of small batches, with `ui=True` and not.
+"""Measures the cost of Spark's web page: pairs of runs with small batches, with it and without.
 
 Each run is a process of its own, since a session keeps its page. The runs of a pair take turns at
 being first, so that a machine that slows down meets both alike. Memory is the JVM's heap after a

@@ -1,1 +1,1 @@
-"""The papers' figures and tables, made anew: what each states, beside what joinengine finds."""
+"""Reproduces the papers' figures and tables: what each states, beside what joinengine finds."""

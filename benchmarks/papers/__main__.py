@@ -41,7 +41,7 @@ def main(out: Path, names: tuple[str, ...], page: Path | None) -> None:
 
 
 def _reported(figures: Mapping[Figure, str], out: Path) -> list[pages.Reported]:
-    """The figures that `out` has by the code as it is: an old report says nothing of it."""
+    """The figures in `out` that the present code made: older reports say nothing about it."""
     return [
         pages.Reported(figure, report)
         for figure, module in figures.items()
@@ -51,7 +51,7 @@ def _reported(figures: Mapping[Figure, str], out: Path) -> list[pages.Reported]:
 
 
 def _wanted(figures: Mapping[Figure, str], names: tuple[str, ...], out: Path) -> dict[Figure, str]:
-    """The named figures; without names those that are not made yet."""
+    """The named figures; without names, the figures that are not made yet."""
     known = [one.name for one in figures]
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""A cluster in this process: the engine's own driver and tasks, with a clock of the cluster's.
+"""A cluster in this process: the engine's own driver and tasks, with an emulated clock.
 
 Why: the papers' figures show tuples a second over an hour on tens of machines. Here each task has a
 machine of its own: tasks run one after another, and the clock goes on by the longest of them.
@@ -60,13 +60,13 @@ class Clock(Machine):
         self._at_s = self.timer_s() + seconds
 
     def turn_to(self, at_s: float) -> None:
-        """Go on from a time, also an earlier one."""
+        """Set the clock, also to an earlier time."""
         self.timer_s()
         self._at_s = at_s
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """What happens inside takes no time."""
+        """In the block, the clock stands still."""
         at_s = self.timer_s()
         yield
         self.turn_to(at_s)

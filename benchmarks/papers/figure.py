@@ -38,7 +38,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Made:
-    """What a run of a figure gave; without panels: statements of the text."""
+    """The result of a figure; without panels if it is about statements of the text."""
 
     panels: Sequence[Panel]
     findings: Sequence[Finding]

@@ -17,7 +17,7 @@ VERDICTS = {True: "yes", False: "no", None: "cannot be judged"}
 class Finding:
     """`stated` by a paper at `place`, `found` here; `holds` None: it cannot be judged here.
 
-    `reading`: why the statement does not come out or cannot be judged, or what was compared.
+    `reading`: why the statement does not hold or cannot be judged, or what was compared.
     `timed`: the statement is about seconds, so only a run by itself decides.
     """
 

@@ -1,4 +1,4 @@
-"""docs/reproduction.md: what comes out, what does not, what cannot be judged; then each figure."""
+"""Writes docs/reproduction.md: which statements hold, which do not, and each figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WANTED = (
     *("003-3", "003-4", "003-table1"),
     *(f"004-{n}" for n in range(7, 12)),
 )
-#: Where pictures lie, seen from the page.
+#: The folder of pictures, relative to the page.
 PICTURES = Path("pictures", "papers")
 NO_REASON = "the reason is not known"
 _LISTS = {
@@ -38,7 +38,7 @@ class Reported(NamedTuple):
 
     @property
     def findings(self) -> list[Finding]:
-        """What came out."""
+        """The findings of the figure."""
         return [Finding(**one) for one in self.report["findings"]]
 
 

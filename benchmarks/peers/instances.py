@@ -1,6 +1,6 @@
 """EQ5 at many instances: `python -m benchmarks.peers.instances LAYOUT SIZE` prints one JSON line.
 
-What each instance adds to a batch shows where instances are many and their tuples few.
+The cost of each instance in a batch shows if instances are many and have few tuples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the systems are asked, and what each tells of a query."""
+"""The jobs that the systems run, and the figures that each reports."""
 
 from __future__ import annotations
 

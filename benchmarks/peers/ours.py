@@ -18,8 +18,8 @@ from joinengine.driver.records import BatchRecord
 from joinengine.spark.sources.inputs import recorded_stream
 
 INSTANCES = 8
-#: Of the rows that a side has in a batch, as many as a `parquet_stream` is told: it takes whole row
-#: groups until it has so many. Files have four of equal size, so this is all of them.
+#: The part of a batch's rows that a `parquet_stream` is asked for. It takes whole row groups until
+#: it has as many; files have four groups of equal size, so it takes them all.
 FILLED = 0.9
 
 
@@ -80,8 +80,8 @@ class Ours(NamedTuple):
 def _split(records: list[BatchRecord]) -> dict[str, float]:
     """Where the time of batches went, as parts of their triggers.
 
-    Tasks run on two cores, so their work is counted half. The rest of the route and join jobs is
-    scheduling, and the wait of the core that is done first.
+    Tasks run on two cores, so half of their work counts. The rest of the route and join jobs is
+    scheduling, and the idle time of the core that finishes first.
     """
     total = sum(record.trigger_s for record in records)
     if not total:

@@ -19,7 +19,7 @@ from joinengine.lab.tpch.generate import Say
 Command = list[str]
 #: Figures by name.
 Figures = Mapping[str, float]
-#: Names of figures that say where the time of a batch goes begin so.
+#: The prefix of figures that say where the time of a batch goes.
 SPLIT = "split: "
 
 #: At size 1: three warm batches of half a million rows, then batches of the size that is measured.
@@ -29,7 +29,7 @@ SMALL_BATCHES = 80
 #: State partitions of Spark's own join: of 2, 4, 8, 16 and 32 on two cores, 8 was its fastest while
 #: it runs, and 2 where batches are few or small.
 STEADY, FEWEST = 8, 2
-#: Seconds that are counted at size 1, and before at any: a new session takes some to catch up.
+#: Seconds that count, at size 1; and seconds before them, at any size: a new session must catch up.
 LATENCY_S, LATENCY_WARM_S = 60, 30
 
 
@@ -88,7 +88,7 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 
 def _systems(jobs: Mapping[str, tuple[str, Job]]) -> dict[str, Command]:
-    """Of label -> (system, job)."""
+    """Label -> (system, job), turned into label -> command."""
     return {
         label: ["benchmarks.peers.systems", name, json.dumps(job._asdict())]
         for label, (name, job) in jobs.items()

@@ -1,4 +1,4 @@
-"""What a user has made who does not know of joinengine: a session, and a stream of Spark's."""
+"""A session and a stream made with Spark alone, as by a user who does not know joinengine."""
 
 from __future__ import annotations
 

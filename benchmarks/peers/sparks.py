@@ -1,9 +1,9 @@
 """Spark's own stream-stream join as a system of the comparison.
 
-It runs in the session of joinengine's, so that settings favour no system. Spark refuses a stream
-join without an equality. Its nearest form of a band join that ends is one on buckets of the key,
-each order copied into the buckets where a partner may be. (On a constant key all state is one
-key's.)
+It runs in joinengine's session, so that settings favour no system. Spark refuses a stream join
+without an equality. Its nearest form of a band join that finishes is one on buckets of the key,
+with each order copied into the buckets where a partner may be. (With a constant key, all state
+would belong to one key.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUCKET = 8
 
 
 class Sparks(NamedTuple):
-    """Spark's join; `settings`: of the session. Without any its state is in the JVM."""
+    """Spark's join; `settings`: those of the session. Without settings, its state is in the JVM."""
 
     settings: Mapping[str, str]
 

@@ -5,7 +5,7 @@ the interval join finds every lineitem's order, and its state holds about 5 % of
 window can be widened without changing a row. Micro-batches are files: one per
 side and batch.
 
-A second stream has batches of a few rows, then such without any.
+A second stream has batches of a few rows, then batches without rows.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from benchmarks.peers.sparks import ROCKSDB, Sparks
 
 
 class System(Protocol):
-    """One that can run a job."""
+    """A system that can run a job."""
 
     def run(self, job: Job) -> list[Outcome]:
         """Run it, query by query."""

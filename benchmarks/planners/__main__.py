@@ -32,7 +32,7 @@ from matplotlib import pyplot as plt
 
 KEYS = (10_000, 100_000, 1_000_000)
 INSTANCES = (8, 64)
-#: It tries every number of keys of the table, so under an empty table its time says nothing.
+#: Planners left out: mixed-bf tries every number of keys of the table, which is empty here.
 LEFT_OUT = {"mixed-bf"}
 #: Planners over records of like keys, rounded by R = 16; the time includes gathering them.
 RECORDS = {"mixed-compact": Mixed(degree=4)}

@@ -1,4 +1,4 @@
-"""What a live page with an open tab costs a batch: small batches, with and without, in turns.
+"""Measures what a live page with an open tab costs a batch: small batches, with it and without.
 
     python -m benchmarks.watching --out out/watching
 
@@ -31,7 +31,7 @@ from joinengine.lab.comparison.provenance import made_by
 #: Tuples of a side in a batch, and batches of a run; the first ones are not counted.
 ROWS, BATCHES, WARM = 1_000, 40, 10
 INSTANCES = 8
-#: A tab that reads all it is told, in a process of its own, as a browser is.
+#: A tab that reads all events, in a process of its own, like a browser.
 TAB = "import sys, urllib.request\nfor _ in urllib.request.urlopen(sys.argv[1]): pass"
 
 

@@ -1,1 +1,1 @@
-"""What the driver's part of a batch costs as instances, tasks and keys grow."""
+"""Seconds of a batch as executors grow."""

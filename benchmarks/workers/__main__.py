@@ -2,10 +2,10 @@
 
 Executors are processes of one core each; the work is emulated, so that they work side by side on a
 machine of fewer cores. `linear` is the summed work of a batch over the executors: no system can be
-faster. Work for each tuple that an instance receives is joinengine's alone; work for each result
-Spark's own join can do alike.
+faster. Only joinengine can have work for each tuple that an instance receives; work for each result
+runs in Spark's own join, too.
 
-One executor waits so long for a batch's work that Spark's jobs hardly count beside it. So with
+One executor waits so long for a batch's work that the time of Spark's jobs hardly counts. So with
 fewer tuples, or less work, the ratios are lower.
 """
 
@@ -26,7 +26,7 @@ from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.queries import Options, find
 
 LAYOUTS = ("hash", "mnrt")
-#: What work is for, and who does it.
+#: Work is for each tuple or each result -> the systems that do it.
 KINDS = {"tuple": LAYOUTS, "result": (*LAYOUTS, SPARK)}
 #: With one instance all layouts are the same, and each tuple has one result.
 ALONE = (("tuple", "hash"), ("result", SPARK))

@@ -1,8 +1,8 @@
 """The runs of the comparison: EQ5 on executors of one core each, with work that is emulated.
 
-Every executor hosts one instance of each join: instances of one task wait side by side, so a task
-of several would do in one wait what a core does in several. The dimension tables come first, so the
-batches that count bring tuples of lineitem alone, each of which has one result.
+Every executor hosts one instance of each join. Instances of one task wait side by side, so a task
+with several would do in one wait what a core does in several. The dimension tables come first, so
+the batches that count bring only tuples of lineitem, each of which has one result.
 """
 
 from __future__ import annotations

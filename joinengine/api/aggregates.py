@@ -58,8 +58,8 @@ class StreamAggregate(StreamQuery):
     as `instances`.
     `merge_every`: merge partial results after this many batches. A greater number means fewer
     partial results, and later results.
-    `select`: the columns of the results, if not all: a list of names, or a mapping of the name of a
-    column to the group, aggregate or edge of the window that it is.
+    `select`: the columns of the results, if not all: a list of names, or a mapping from new names
+    to groups, aggregates or edges of the window.
 
     Results have the additional columns window_start and window_end, and are written when their
     window has ended. Sums of integers have 64 bits, and a greater sum is an error. Sums of decimals
@@ -255,7 +255,7 @@ class _StageNode:
 
 
 def _check_source(source: Any) -> None:
-    """Refuse what is no stream and no join."""
+    """Refuse anything but a stream or a join."""
     if isinstance(source, StreamJoin):
         return
     checks.check_source(source)
@@ -268,8 +268,7 @@ def _check_source(source: Any) -> None:
 def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
     """The columns that name a group.
 
-    Refuses those without a hash, by which they are routed, and lengths of time, which do not come
-    back from SQL in their type.
+    Refuses columns that have no hash to route by, and durations, whose type SQL does not preserve.
     """
     names = check_names(by, "by", "by='k'")
     fields = [require_column(schema, name, "by", exact=exact) for name in names]
@@ -305,9 +304,9 @@ def _of_changes(
     panes: Panes | Sessions | Last,
     best: Top | None,
 ) -> tuple[Aggregate, ...]:
-    """The aggregates over changes, whose column is added to `columns`.
+    """The aggregates over changes; adds the column of the changes to `columns`.
 
-    Refuses what rows that go again would have changed for others.
+    Refuses windows and counts that cannot be corrected when a row goes.
     """
     if not isinstance(panes, Panes):
         raise InvalidRequest(
@@ -324,7 +323,7 @@ def _of_changes(
 
 
 def _check_merging(aggregators: int | None, merge_every: int, *, runs: bool) -> None:
-    """Refuse impossible numbers; `runs`: there are no partial results."""
+    """Refuse impossible numbers; `runs`: the aggregate has no partial results."""
     given = {"merge_every": merge_every}
     if aggregators is not None:
         given["aggregators"] = aggregators

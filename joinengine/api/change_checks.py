@@ -1,4 +1,4 @@
-"""Checks the changes of the sides of a join: which column tells them, and what cannot be joined."""
+"""Checks joins of changes: which column says that rows come or go, and which joins cannot be."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from joinengine.model.texts import quoted
 from joinengine.model.windows import Window
 from joinengine.spark.sources.own_streams import OwnStream
 
-#: Per side the column that says how many rows come or go; None: they only come.
+#: Per side the column that says how many rows come or go; None: rows only come.
 Told = tuple[str | None, str | None]
 Schemas = tuple[pa.Schema, pa.Schema]
-#: In place of a column: that of envelopes of Debezium, as a topic gives them.
+#: Given in place of a column: the topic has envelopes of Debezium, which say so themselves.
 DEBEZIUM = "debezium"
-#: What a row of a change data feed has for each of its changes, and so not for the row.
+#: Columns of a change data feed that belong to the change: they differ when the row goes.
 _OF_COMMITS = ("_commit_version", "_commit_timestamp")
 
 
@@ -92,7 +92,7 @@ def check_changes(on: Condition, how: JoinType, most: int | None) -> None:
 
 
 def check_told(side: Side, names: Told | None, *, takes_one: bool) -> None:
-    """Refuse to take the results of a join of changes, on this side, for rows that stay.
+    """Refuse a join of changes on a side whose rows are taken to stay.
 
     `takes_one`: the join takes one right row for each left one.
     """
@@ -112,7 +112,7 @@ def check_told(side: Side, names: Told | None, *, takes_one: bool) -> None:
 def check_lasting(
     columns: Iterable[tuple[Side | None, str]], names: Told, sides: Sequence[Any], instead: str
 ) -> None:
-    """Refuse columns that a row does not have again when it goes; `instead`: what to do."""
+    """Refuse columns that may differ between a row's coming and its going; `instead`: advice."""
     for side, column in columns:
         if side is None or names[side] is None:
             continue
@@ -128,7 +128,7 @@ def check_lasting(
 def matching(
     on: Condition, where: Predicate | None, window: Window | None
 ) -> Iterator[tuple[Side, str]]:
-    """The columns by which rows match: what is taken back must match as it did when it came."""
+    """The columns by which rows match: a row that goes must match as it did when it came."""
     keys = equality(on)
     times = ((), ()) if window is None else window.times
     for side, equal in zip(PAIR, (keys.left, keys.right), strict=True):
@@ -141,9 +141,9 @@ def matching(
 def with_change(
     output: tuple[OutputColumn, ...], names: Told, sides: Sequence[Any]
 ) -> tuple[OutputColumn, ...]:
-    """The columns of the results, and that of their changes.
+    """The columns of the results, with the column of their changes at the end.
 
-    Refuses columns that a row does not have again when it goes.
+    Refuses columns that may differ between a row's coming and its going.
     """
     shown = ((column.side, column.column) for column in output)
     check_lasting(shown, names, sides, "leave it out with select")

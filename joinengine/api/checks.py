@@ -25,7 +25,7 @@ from joinengine.spark.sources.own_streams import OwnStream
 
 
 class NoDelay(InvalidRequest):
-    """Nobody has said how late rows may be; `column`: of their time."""
+    """The delay of a stream, how late its rows may be, is missing; `column`: its event time."""
 
     def __init__(self, text: str, column: str) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ def table_side(left: Any, right: Any) -> Side | None:
 
 
 def check_kind(window: Any) -> None:
-    """Refuse what is no window of a join."""
+    """Refuse anything but a window of a join."""
     if isinstance(window, Windows):
         raise InvalidRequest(
             f"within: {window.panes.function}(..) belongs to a StreamAggregate; write "
@@ -90,8 +90,8 @@ def check_kind(window: Any) -> None:
 def kept(keep: Any, window: Any, inputs: Sequence[Any], on: Condition) -> Within:
     """The window that `keep` stands for, over the event times of two inputs.
 
-    Whether a row is still there when another comes depends on when both come. Whether their times
-    are as near as one of them is kept does not, so that decides.
+    Whether a row is still there when its partner arrives would depend on when the two arrive. So
+    event times decide instead: rows match if the earlier one is kept until the time of the later.
     """
     if isinstance(on, AsOf):
         raise InvalidRequest(
@@ -166,9 +166,9 @@ def check_times(window: _OnTime, schemas: tuple[pa.Schema, pa.Schema], name: str
 
 
 def check_ahead(ahead_us: int | None, name: str, sources: Sequence[Source]) -> None:
-    """Refuse a bound against the clock for streams that are replays, and may be of times to come.
+    """Refuse `max_ahead` for replays of recorded streams, whose times are not the present.
 
-    `sources`: all that the operator reads, if through other operators.
+    `sources`: all that the operator reads, directly or through other operators.
     """
     if ahead_us is None:
         return
@@ -196,7 +196,7 @@ def _time_fields(schema: pa.Schema, columns: Sequence[str], name: str = "within"
 
 
 def _delay(given: int | None, timed: Timed | None, name: str, function: str) -> int:
-    """The delay that is given, or that of the input; `function`: the one that takes it."""
+    """The delay that is given, or the delay of the input; `function`: what takes it, for errors."""
     if timed is None:  # an operator with windows: its watermark follows from those of its inputs
         return 0
     source, column = timed

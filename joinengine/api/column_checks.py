@@ -31,9 +31,10 @@ from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.names import resolve
 
 JOIN_TYPES = tuple(one.value for one in JoinType)
-#: Windows that may hold one tuple of an outer, semi or anti join: each is an entry of its own.
+#: How many windows may hold one tuple of an outer, semi or anti join: each makes an entry.
 MOST_WINDOWS = 1 << 12
-#: Windows that may hold one tuple of any join or aggregate: each is a result. A day by seconds.
+#: How many windows may hold one tuple of any join or aggregate: each makes a result. This allows
+#: windows of a day that start every second.
 MOST_RESULTS = 1 << 17
 _SPARK_NAMES = {
     "leftouter": "left",
@@ -95,7 +96,7 @@ def found_columns(
 
 
 def _two_names(on: Equi) -> str:
-    """What to write in place of names that both sides should have."""
+    """Advice on what to write in place of names that both sides should have."""
     text = on.left[0] if len(on.left) == 1 else " = ".join(on.left)
     left, right = Theta(text).equated or ("a", "b")
     return (
@@ -160,7 +161,7 @@ def check_schema(schema: pa.Schema, what: str = "an input") -> pa.Schema:
 def check_as_of(
     name: str, how: JoinType, window: Window | None, where: str | None, table: Side | None
 ) -> None:
-    """Refuse what an as-of join, or one with the latest, does not have; `name`: its function."""
+    """Refuse arguments that an as-of join, or one with `latest`, does not take; `name`: which."""
     if how not in (JoinType.INNER, JoinType.LEFT):
         raise InvalidRequest(
             f"how: {how.value!r} is not for {name}, which has a result for each left row; use "
@@ -219,7 +220,7 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
 
 
 def check_cap(most: int | None, on: Condition, how: JoinType) -> int | None:
-    """The most pairs of a key. Refuses a cap where a pair has several keys, or results lack one."""
+    """The cap, checked. Refuses one where a pair has several keys, or results lack the key."""
     if most is None:
         return None
     if check_count(most, "max_pairs_per_key") < 1:
@@ -243,7 +244,7 @@ def check_cap(most: int | None, on: Condition, how: JoinType) -> int | None:
 
 
 def check_slide(what: str, size_us: int, slide_us: int) -> None:
-    """Refuse windows if so many hold a tuple that making their results would not end."""
+    """Refuse windows of which too many hold one tuple: making their results would not end."""
     count = -(-size_us // slide_us)
     if count > MOST_RESULTS:
         raise InvalidRequest(
@@ -334,9 +335,9 @@ def selected_columns(
 
 
 def named_columns(select: Any) -> dict[str, str]:
-    """Name of a result's column -> the column that `select` says it is, as it is written.
+    """Column of the results -> the column that it shows, as written in `select`.
 
-    Raises InvalidRequest for what is no list of names and no mapping of names, and for none.
+    Raises InvalidRequest for anything but a list or a mapping of names, and for an empty one.
     """
     example = "select=['a', 'b'], or select={'id': 'left.id'}"
     if isinstance(select, Mapping):
@@ -351,7 +352,7 @@ def named_columns(select: Any) -> dict[str, str]:
 
 
 def _parts(written: str) -> list[str]:
-    """A side, if there is one, and a column."""
+    """The parts of a name: its side, if it has one, and its column."""
     side, dot, name = written.partition(".")
     return [side, name] if dot and side.lower() in ("left", "right") else [written]
 

@@ -54,7 +54,7 @@ def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFU
 
 
 def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:
-    """The bounds of a band in the numbers of its columns.
+    """The bounds of a band in the units of its columns.
 
     Raises InvalidRequest for types that cannot be subtracted from each other, and for bounds that
     no difference of these types can have.

@@ -37,9 +37,9 @@ def parquet_sink(
     partitions: tuple[str, ...],
     name: str | None,
 ) -> tuple[SinkFactory, Output]:
-    """What makes the Parquet sink, and its folder; `name`: of the query.
+    """A function that makes the Parquet sink, and its folder; `name`: the name of the query.
 
-    Raises InvalidRequest if the folder is not given, or cannot be one.
+    Raises InvalidRequest if no folder is given, or if the path cannot be one.
     """
     if "path" not in options:
         raise InvalidRequest("parquet: path is missing; give .option('path', folder)")
@@ -90,13 +90,13 @@ def _transformed(
 
 
 def reader_sink(join: ResolvedJoin, receive: Receiver) -> SinkFactory:
-    """What makes the sink that calls `receive`. Raises InvalidRequest if there is a transform."""
+    """A function that makes the sink that calls `receive`. Refuses a query with a transform."""
     check_untransformed(join, "foreach_batch_arrow")
     return lambda checkpoint, query: ReaderSink(checkpoint.results, join.schema, receive)
 
 
 def dropping(checkpoint: Checkpoint, query: str) -> DiscardSink:
-    """The sink that drops results; it says so if the checkpoint has delivered any."""
+    """The sink that drops results; it warns if the checkpoint has delivered any."""
     place = delivered_to(checkpoint)
     if place is not None:
         _log.warning(
@@ -108,7 +108,7 @@ def dropping(checkpoint: Checkpoint, query: str) -> DiscardSink:
 
 
 def check_untransformed(join: ResolvedJoin, kind: str) -> None:
-    """Refuse a function over DataFrames for a sink that Spark takes no part in."""
+    """Refuse a function over DataFrames for a sink that does without Spark."""
     if join.transform is not None:
         raise InvalidRequest(
             f"{kind} is not valid with transform, whose results Spark computes; leave out "

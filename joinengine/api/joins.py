@@ -65,21 +65,21 @@ class StreamJoin(StreamQuery):
     write `left.name` or `right.name`.
     `left_where`, `right_where`: predicates that a row of that side must fulfil to enter the join.
     `suffixes`: added to column names that both sides have. Without it, such names are an error.
-    `select`: the columns of the results, if not all: a list of names, or a mapping of the name of a
-    result to a column (`{"id": "left.id"}`).
+    `select`: the columns of the results, if not all: a list of names, or a mapping from new names
+    to columns (`{"id": "left.id"}`).
     `layout`: a name, with settings if wanted (`mnrt:imbalance=0.02`), or an object of
     `joinengine.layouts`. If not given: the checkpoint's layout, or `auto` for a new checkpoint.
     `instances`: the number of logical workers. If not given: one per core; an existing checkpoint
     keeps a greater number.
 
     `max_pairs_per_key`: the most pairs of a key that the rows of a side make in a batch, at an
-    instance. Further pairs are left out and counted. None: no pair is.
+    instance. Further pairs are left out and counted. None: no limit.
     `changes`: a column of both sides, or (left, right), that says whether a row comes or goes: +1
     and -1, a greater number for several equal rows, or a word of a change data feed (insert,
     delete, update_preimage, update_postimage). None: rows of that side only come. The results have
-    `_change` at the end: -1 takes back a result of +1. For inner joins.
+    `_change` at the end: -1 takes back a result of +1. Only for inner joins.
 
-    `multiway`: whether this join and those that it reads may become one operator, where all are
+    `multiway`: whether this join and the joins that it reads may become one operator, if all are
     inner joins on one key.
 
     Raises InvalidRequest for arguments that cannot be served, before anything runs.
@@ -147,7 +147,7 @@ class StreamJoin(StreamQuery):
         self._output = self._shown(plain, select, suffixes, exact=exact)
 
     def _check_read_first(self) -> None:
-        """Refuse to read a stream first, and its rows as left ones."""
+        """Refuse one stream on both sides: its versions would be read before its left rows."""
         left, right = self._sides
         sources = left._flat()[1] if isinstance(left, StreamJoin) else [left]
         reads_both = any(right is source for source in sources)
@@ -209,7 +209,7 @@ class StreamJoin(StreamQuery):
 
     @property
     def _passing(self) -> Side | None:
-        """The side whose rows meet what is there and go on; None: both wait for partners."""
+        """The side whose rows meet the rows that are there and leave at once; None: both wait."""
         if isinstance(self._condition, AsOf) and self._condition.is_latest:
             return Side.LEFT
         return None if self._table is None else self._table.other
@@ -217,13 +217,13 @@ class StreamJoin(StreamQuery):
     @property
     @override
     def _is_changelog(self) -> bool:
-        """A join of changes."""
+        """Whether this is a join of changes."""
         return self._told is not None
 
     @property
     @override
     def _first(self) -> Source | None:
-        """That of the latest."""
+        """The stream of `latest`, which is read before all others."""
         return None if self._latest is None else self._latest.stream
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
@@ -334,7 +334,7 @@ class StreamJoin(StreamQuery):
             )
 
     def _leaving(self, side: Side, window: Timed) -> str:
-        """What the event time of a side is called in the rows that leave, where it is there."""
+        """The name of a side's event time in the rows that leave, if they have it."""
         names = {(c.side, c.column): c.name for c in self._output}
         left = {self._results.handed_on([n])[0]: n for n in self._results.plain_names}
         made = ((time, names.get((side, time), time)) for time in window.times[side])
@@ -376,8 +376,8 @@ def timed_by(
 def schema_of_side(side: Source | StreamJoin) -> pa.Schema:
     """The columns of an input, each named once.
 
-    Raises InvalidRequest for a query that Spark transforms at last: the operator behind it would
-    get its rows as they were before.
+    Raises InvalidRequest for a query with a `transform`: an operator that reads the query would get
+    rows from before it.
     """
     if isinstance(side, StreamJoin) and side._transform is not None:
         raise InvalidRequest(

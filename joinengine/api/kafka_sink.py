@@ -1,4 +1,4 @@
-"""`format("kafka")`: its options, and what is refused before a query starts."""
+"""`format("kafka")`: reads its options, and checks them before a query starts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SERVERS = "kafka.bootstrap.servers"
 
 
 def kafka_sink(join: ResolvedJoin, options: Mapping[str, str], name: str | None) -> SinkFactory:
-    """What makes the sink. `name`: of the query.
+    """A function that makes the sink. `name`: the name of the query.
 
-    Raises InvalidRequest for options or results that do not fit, if no broker answers, has no such
-    topic or gives no right to write it, and if a schema registry does not take the results' schema.
+    Raises InvalidRequest if options or results do not fit, if no broker answers, if the topic is
+    missing or not writable, and if a schema registry refuses the schema of the results.
     """
     check_untransformed(join, "kafka")
     if not options.get(_SERVERS, "").strip():
@@ -81,7 +81,7 @@ def kafka_sink(join: ResolvedJoin, options: Mapping[str, str], name: str | None)
 
 
 def _passed(options: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of librdkafka among the options, and those of a schema registry."""
+    """The settings of librdkafka and of a schema registry among the options."""
     lowered = {key.lower(): text for key, text in options.items() if key != _SERVERS}
     return {
         key.removeprefix(_PREFIX): text for key, text in lowered.items() if key.startswith(_PREFIX)

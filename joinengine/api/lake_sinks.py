@@ -41,9 +41,9 @@ def table_sink(
     partitions: tuple[str, ...],
     name: str | None,
 ) -> tuple[SinkFactory, Output | None]:
-    """What makes the sink for a table, and the folder that the user has named for it.
+    """A function that makes the sink for a table, and the folder that the user has named for it.
 
-    `name`: of the query.
+    `name`: the name of the query.
 
     Raises InvalidRequest if the package, the catalogue or a table of Iceberg is missing, or the
     results do not fit the table.
@@ -108,7 +108,7 @@ def _delta(
 def _merge_keys(join: ResolvedJoin, options: Mapping[str, str], *, exact: bool) -> tuple[str, ...]:
     """The columns that `mergeKeys` names; none: results are appended.
 
-    Raises InvalidRequest for columns that are not there, and for results that are no changes.
+    Raises InvalidRequest for missing columns, and for results that are not changes.
     """
     text = options.get("mergeKeys")
     if text is None:

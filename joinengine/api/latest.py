@@ -1,4 +1,4 @@
-"""`latest`: a changing table, told by a stream of the versions of its rows."""
+"""`latest`: a changing table, given as a stream of the versions of its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from joinengine.spark.sources.own_streams import OwnStream
 
 
 class At(StrEnum):
-    """Which version a left row meets: the newest when it comes, or the one valid at its time."""
+    """Which version a left row meets: the newest at its arrival, or the one valid at its time."""
 
     ARRIVAL = "arrival"
     EVENT = "event"
@@ -52,7 +52,7 @@ class Latest:
     until_us: int | None = None
 
     def over(self, sources: Mapping[int, Source]) -> Latest:
-        """The same of another stream; `sources`: id of a source -> the one in its place."""
+        """The same over another stream; `sources`: id of a source -> its replacement."""
         stream = sources.get(id(self.stream), self.stream)
         assert isinstance(stream, OwnStream)
         return replace(self, stream=stream)
@@ -63,7 +63,7 @@ class Latest:
         return check_filter(self.deleted, Side.RIGHT, columns, zone, "latest: deleted", exact=exact)
 
     def meaning(self, on: Condition) -> AsOf:
-        """The condition of a join with it that was written as `on`.
+        """The as-of condition that `on` means in a join with this table.
 
         Raises InvalidRequest for another kind of condition, or another key.
         """
@@ -104,21 +104,21 @@ def latest(
     at: str = "arrival",
     until: str | dt.datetime | Mapping[int, int] | None = None,
 ) -> Latest:
-    """A changing table: of all rows of `stream` with one `key` the newest one counts.
+    """A changing table: of the rows of `stream` with one `key`, the newest counts.
 
     It is the right side of a StreamJoin (inner or left). Before the first batch with rows of the
-    left side, the stream is read as far as it goes when the query starts.
-    `order_by`: what says which version is newest: a timestamp, a date or an integer; None: the one
-    that was read last, as among versions that are equal in it. `deleted`: a predicate; if it is
-    true of the newest version, there is none.
+    left side, joinengine reads the stream to the end that it has when the query starts.
+    `order_by`: the column whose greatest value marks the newest version: a timestamp, a date or an
+    integer. Of versions with equal values, and of all versions if it is None, the one read last is
+    newest. `deleted`: a predicate. If it is true of the newest version, the key has no version.
     `at`: "arrival": a left row meets the version that was newest when its batch began. "event": it
     meets the one valid at its time, and waits for that as in an as-of join; `on` is then
     `asof(left_time, order_by, by=..)`.
-    `until`: no left row is read before a version has come whose `order_by`, a timestamp, is this
-    time or later: ISO text or a datetime, in UTC if it has no zone. Or, for a topic, partition ->
-    offset: no left row is read before all versions below these offsets.
+    `until`: read no left row before a version has arrived whose `order_by`, a timestamp, is this
+    time or later: ISO text or a datetime, in UTC if it has no zone. For a topic, it may also map
+    partitions to offsets: read no left row before all versions below these offsets.
 
-    Raises InvalidRequest if `stream` is no Stream, or for arguments that do not fit.
+    Raises InvalidRequest if `stream` is not a `Stream`, or for arguments that do not fit.
     """
     if not isinstance(stream, OwnStream):
         checks.check_source(stream)

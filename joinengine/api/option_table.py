@@ -1,7 +1,7 @@
 """The table of options: what each is called and takes, who may set it, and what it does.
 
-The writer, the command line, `Settings`, the page docs/options.md and the refusal of unknown names
-are made of it (joinengine.api.options). To add an option: a line here, and where its value is used.
+The writer, the command line, `Settings`, the page docs/options.md and the error for unknown names
+are made from it (joinengine.api.options). To add an option, add a line here, and use its value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_HELD = 1_000_000
 #: Each producer has threads, and a transaction in every batch.
 _MOST_PRODUCERS = 64
 
-#: Sinks of ours. A format of Spark takes the options of a query, and whatever Spark's writer takes.
+#: Our own table sinks. A format of Spark takes the options of a query, and those of Spark's writer.
 TABLES = ("delta", "iceberg")
 FORMATS = ("parquet", *TABLES, "kafka", "noop", "console", "memory")
 SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable", "to_df")
@@ -53,9 +53,9 @@ SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable", "to_df")
 class Option:
     """A line of the table.
 
-    `sinks`: those of ours that take it. `default`: as a user would write it; None: not given.
-    `setting`: the field of `Settings` that has its value. `flag`: its name on the command line;
-    `variable`: that of the environment that holds where it is not given.
+    `sinks`: our own sinks that take it. `default`: as a user would write it; None: it has none.
+    `setting`: the field of `Settings` that has its value. `flag`: its name on the command line.
+    `variable`: the environment variable that counts if the option is not given.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""Options as they are given: their names, their values, and which sink takes which.
+"""Reads the options that a user gives: their names, their values, and which sink takes which.
 
-Law: an option that a sink of ours does not take is refused by name; case does not matter in names.
+Law: an option that one of our own sinks does not take is refused by name; case does not matter in
+names.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from joinengine.model.named import meant
 from joinengine.reporting.server import Place
 from joinengine.world import kafka_clients
 
-#: Columns, and so no text; the writer keeps them apart.
+#: An option whose value is columns, not text: the writer keeps it apart.
 PARTITION_BY = "partitionBy"
-#: What only our own sinks of files do; the others Spark's writers of files know, too.
+#: Options of our own file sinks alone; their other options exist in Spark's file writers, too.
 _OURS_ALONE = (
     *("shared", "overwrite", "targetFileSize", "compactEvery"),
     *("commitEvery", "mergeKeys"),
 )
-#: Sink -> how the names of options begin that it hands on to a library.
+#: Sink -> the prefix of the options that it passes to a library.
 PREFIXES = {"iceberg": "catalog.", "kafka": "kafka."}
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 
 
 def named(key: str, value: Any) -> dict[str, str]:
-    """One option as text, under the name by which it is known, however its case is.
+    """One option as text, under its documented name, whatever case it was given in.
 
-    Raises InvalidRequest if the name is no text, or the value is None or a collection.
+    Raises InvalidRequest if the name is not text, or the value is None or a collection.
 
     >>> named("CHECKPOINTlocation", "c"), named("fsync", True), named("Header", 1)
     ({'checkpointLocation': 'c'}, {'fsync': 'true'}, {'Header': '1'})
@@ -51,7 +52,7 @@ def named(key: str, value: Any) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of an option is not to be shown.
+    """Whether the value of an option must not be shown.
 
     >>> is_secret("liveToken"), is_secret("kafka.sasl.password"), is_secret("topic")
     (True, True, False)
@@ -63,13 +64,13 @@ def is_secret(name: str) -> bool:
 
 
 def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """`options` and `more`; of two names that differ in case alone the later one counts."""
+    """`options` and `more`; of two names that differ only in case, the later one counts."""
     later = {key.lower() for key in more}
     return {key: text for key, text in options.items() if key.lower() not in later} | dict(more)
 
 
 def value_of(options: Mapping[str, str], name: str) -> Any:
-    """The value of an option, or of its default; None: it is not given, and has none.
+    """The value of an option, or its default; None: it is not given, and has no default.
 
     Raises InvalidRequest for a text that the option does not take.
 
@@ -82,7 +83,7 @@ def value_of(options: Mapping[str, str], name: str) -> Any:
 
 
 def settings_of(options: Mapping[str, str], **more: Any) -> Settings:
-    """How a query runs under these options; `more`: what no option says.
+    """How a query runs under these options; `more`: settings that have no option.
 
     Raises InvalidRequest as `value_of` does.
     """
@@ -96,14 +97,14 @@ def settings_of(options: Mapping[str, str], **more: Any) -> Settings:
 
 
 def sink_takes(sink: str, name: str) -> bool:
-    """Whether a sink takes an option of ours; of a format of Spark: whether every query does."""
+    """Whether a sink takes an option of joinengine; for Spark's formats: whether all sinks do."""
     return name in OPTIONS and (
         sink in OPTIONS[name].sinks if sink in SINKS else OPTIONS[name].sinks == SINKS
     )
 
 
 def check_names(sink: str, options: Iterable[str]) -> None:
-    """Refuse options that the sink does not take; formats of Spark judge their own."""
+    """Refuse options that the sink does not take; formats of Spark check their own."""
     for name in options:
         if sink_takes(sink, name) or name.lower().startswith(PREFIXES.get(sink, "\0")):
             continue
@@ -114,7 +115,7 @@ def check_names(sink: str, options: Iterable[str]) -> None:
             )
         if sink not in SINKS:
             continue
-        # Those of the sink itself come first: they are what a reader looks for.
+        # Options of this sink come first: a reader looks for them.
         known = sorted((option for option in OPTIONS if sink_takes(sink, option)), key=_is_of_all)
         raise InvalidRequest(
             f"{sink}: option {name!r} is unknown{meant(name, known) or '.'} The options are "
@@ -133,7 +134,7 @@ def for_spark(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_folders(sink: str, partition_by: Sequence[str]) -> None:
-    """Refuse Hive folders for a sink of ours that makes none."""
+    """Refuse Hive folders for those of our own sinks that make none."""
     if partition_by and sink in SINKS and not sink_takes(sink, PARTITION_BY):
         raise InvalidRequest(
             f"partitionBy: {sink} writes no folders; use format 'parquet' or 'delta', a Spark "
@@ -158,10 +159,10 @@ def columns(name: str, given: Sequence[Any]) -> tuple[str, ...]:
 
 
 def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[Place, bool]:
-    """Where the live page of a query is, and whether it comes with the query: if a port is said.
+    """Where the live page of a query is, and whether the query has one: only if a port is given.
 
-    An option beats the environment, where an empty variable says nothing. Raises InvalidRequest
-    for a value that cannot be; it names the option or the variable.
+    An option overrides its environment variable; an empty variable counts as not set. Raises
+    InvalidRequest, which names the option or the variable, for an invalid value.
 
     >>> live_place({"livePort": "0"}, {"JOINENGINE_LIVE_PORT": "4050"})
     (Place(port=0, host='127.0.0.1', token=None), True)
@@ -179,7 +180,7 @@ def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tu
 
 
 def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What Spark's `trigger` gets. Raises InvalidRequest for anything that it does not take."""
+    """The arguments for Spark's `trigger`. Raises InvalidRequest for any that it does not take."""
     known = ("processingTime", "availableNow", "once")
     names = ", ".join(known)
     for name in sorted(given.keys() - set(known)):
@@ -200,7 +201,7 @@ def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_batch(what: str, batch: object) -> None:
-    """Raise InvalidRequest for a batch before which nothing can be lost."""
+    """Raise InvalidRequest unless `batch` is 1 or later: before batch 1 no state exists."""
     if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
         raise InvalidRequest(
             f"{what}: expected a batch from 1 on, found {batch!r}; before batch 1 no state exists"

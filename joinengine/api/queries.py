@@ -50,7 +50,7 @@ class StreamQuery:
         return made
 
     def _over(self, sources: Mapping[int, Source]) -> Self:
-        """The same query over other sources; `sources`: id of a source -> the one in its place."""
+        """The same query over other sources; `sources`: id of a source -> its replacement."""
 
         def moved(source: Any) -> Any:
             if isinstance(source, Latest):
@@ -68,7 +68,7 @@ class StreamQuery:
         made._transform = self._transform
         return made
 
-    if not TYPE_CHECKING:  # else every name would be one for the type checker
+    if not TYPE_CHECKING:  # else the type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
             raise not_there(self, name, QUERY)
@@ -102,7 +102,7 @@ class StreamQuery:
         return JoinWriter(self._resolved(), of=repr(self))
 
     def _resolved(self, *, as_written: bool = False) -> ResolvedJoin:
-        """What a start needs; `as_written`: without multiway joins."""
+        """The query with all that a start needs; `as_written`: without multiway joins."""
         sources = self._flat()[1]
         planned = self._as_written() if as_written else self._planned()
         first = next(source for source in sources if not checks.is_table(source))
@@ -121,9 +121,9 @@ class StreamQuery:
         """Keep only results for which `predicate` is true; it may name all their columns.
 
         `predicate`: SQL (docs/predicates.md), in the time zone of the Spark session. It is checked
-        as results are made, so it bounds neither state nor the pairs that are compared: a condition
-        on one input belongs into `left_where` or `right_where`, one on pairs into `where` of the
-        join. Raises InvalidRequest for anything else.
+        when results are made, so it limits neither the state nor the pairs that are compared: a
+        condition on one input belongs in `left_where` or `right_where`, a condition on pairs in
+        `where` of the join. Raises InvalidRequest for anything else.
         """
         return self._stepped("where", (predicate,), self._results.where)
 
@@ -178,10 +178,10 @@ class StreamQuery:
 
         `checkpointLocation`: the folder for the state of this query, which holds the results until
         Spark has committed them. The query that reads has a checkpoint of its own.
-        `options`: of joinengine, as in `writeStream.option` (docs/options.md).
+        `options`: options of joinengine, as in `writeStream.option` (docs/options.md).
 
-        Raises InvalidRequest for options that there are not, and for a folder that cannot be one.
-        The reading query fails with whatever ends this one.
+        Raises InvalidRequest for unknown options, and for a path that cannot be a folder. If this
+        query fails, the query that reads fails with the same error.
         """
         return to_df(self.writeStream.options(checkpointLocation=checkpointLocation, **options))
 
@@ -238,7 +238,7 @@ class StreamQuery:
 
 
 def number_of(instances: int | None) -> int:
-    """The number of instances that is asked for; else one per core, which a new checkpoint gets.
+    """The number of instances asked for, or one per core, which a new checkpoint gets.
 
     More per core cost more than they help, since `auto` divides a heavy key over any number (docs/
     decisions/0029-as-many-instances-as-cores.md).
@@ -260,7 +260,7 @@ def _describe(source: Source) -> str:
 
 
 def _steps(source: OwnStream) -> str:
-    """What happens to the tuples as they are read; the order counts if columns are computed."""
+    """The steps on tuples as they are read, in words; their order counts with computed columns."""
     steps = source.reading.steps
     if not any(isinstance(step, Computed) for step in steps):
         return "" if source.reading.where is None else f" where {source.reading.where}"

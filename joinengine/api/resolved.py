@@ -1,4 +1,4 @@
-"""A query with all that its start needs but a sink, also over the columns of a checkpoint."""
+"""A query with all that its start needs except a sink, fitted to a checkpoint if there is one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ResolvedJoin:
     sources: Sequence[Source]
     schema: pa.Schema
     transform: Transform | None = None
-    #: the same over other sources: id of a source -> the one in its place
+    #: the same over other sources: id of a source -> its replacement
     over: Callable[[Mapping[int, Source]], ResolvedJoin] | None = None
-    #: the same with one operator for each join; None: it is so
+    #: the same with one operator for each join; None: the query is like that already
     as_written: Callable[[], ResolvedJoin] | None = None
     #: the query over the columns that the checkpoint keeps, if this one has more
     before: QuerySpec | None = None
@@ -42,11 +42,11 @@ class ResolvedJoin:
 
 
 def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> ResolvedJoin:
-    """The query with the operators and over the columns that the checkpoint was made with.
+    """The query with the operators and columns that the checkpoint was made with.
 
-    Where one of an earlier version has several joins, a multiway join would not find its state.
-    Streams with schema_changes="add" also have the columns of their files now. `state`: as in
-    `Checkpoint.below`. Raises CheckpointMismatch if the query cannot be made so.
+    A checkpoint of an earlier version may have several joins, whose state a multiway join would not
+    find. Streams with schema_changes="add" also have the columns that their files have now.
+    `state`: as in `Checkpoint.below`. Raises CheckpointMismatch if the query does not fit.
     """
     there = checkpoint_at(location, state)
     kept_operators = operators_kept(there)

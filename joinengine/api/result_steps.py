@@ -25,7 +25,7 @@ Written = tuple[str, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ResultSteps:
-    """The steps so far. `made`: the columns that the operator makes. `finish`: None: no steps.
+    """The steps so far. `made`: the columns that the operator makes. `finish`: None without steps.
 
     `is_changelog`: the last column says how many of a row come, or go; no step may touch it.
     """
@@ -46,9 +46,9 @@ class ResultSteps:
         return schema.remove(len(schema) - 1) if self.is_changelog else schema
 
     def origins(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """What columns, as they leave, are called as the operator makes them.
+        """Names of columns as they leave -> their names as the operator makes them.
 
-        Raises InvalidRequest for one that is computed, which is no event time.
+        Raises InvalidRequest for a computed column, which cannot be event time.
         """
         for name in columns:
             if name in self.schema.names and not self.handed_on([name]):

@@ -20,7 +20,7 @@ from joinengine.spark.sources.locations import place
 def to_df(writer: JoinWriter) -> DataFrame:
     """The results of a query as a streaming DataFrame; the writer has the options of the query."""
     given.check_names("to_df", writer.settings)
-    writer._settings(writer.settings)  # refuses values that there are not
+    writer._settings(writer.settings)  # refuses invalid values
     join, location = writer.join, writer.settings["checkpointLocation"]
     there = checkpoint_at(
         place(location, "checkpointLocation"), writer.settings.get("stateLocation")

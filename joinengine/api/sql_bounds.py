@@ -1,7 +1,7 @@
 """Comparisons that bound the distance of two columns: `f.ts BETWEEN w.ts - INTERVAL 1 HOUR AND ..`.
 
-Law: a comparison becomes a bound only if the bound means exactly the same. Those of floats do only
-if they are written as a difference, since `a <= b + 0.1` and `a - b <= 0.1` round differently.
+Law: a comparison becomes a bound only if the bound means exactly the same. A comparison of floats
+must be written as a difference, since `a <= b + 0.1` and `a - b <= 0.1` round differently.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Sum(NamedTuple):
     def plus(self, other: Sum, sign: int = 1) -> Sum:
         """The sum of two; `sign` -1: their difference.
 
-        A column that is added and taken away stays, no times: the sum is NULL where it is.
+        A column that cancels stays, with factor 0, because it still makes the sum NULL.
         """
         terms = dict(self.terms)
         for columns, times in other.terms.items():
@@ -70,19 +70,19 @@ class Bound(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A condition as text, and what it says of distances; nothing: it says something else."""
+    """A condition as text, and the bounds that it gives; none if it is about something else."""
 
     text: str
     bounds: tuple[Bound, ...] = ()
 
 
 def interval_us(node: Any) -> int | None:
-    """The length of an INTERVAL in microseconds; None: it is none, or has no fixed length."""
+    """The length of an INTERVAL in microseconds; None: no INTERVAL, or no fixed length."""
     if not isinstance(node, exp.Interval) or node.this is None:
         return None
     unit = node.args.get("unit")
     words = f"{node.this.name} {'' if unit is None else unit.name}".strip().lower()
-    parts = _PARTS.findall(words)  # in SQL a sign is of its unit alone
+    parts = _PARTS.findall(words)  # in SQL a sign belongs to its unit alone
     try:
         if "".join(parts) == words:
             return sum(map(microseconds, parts))
@@ -92,7 +92,7 @@ def interval_us(node: Any) -> int | None:
 
 
 def sum_of(node: Any, keyed: Keyed) -> Sum | None:
-    """An expression of columns, constants, + and -; None: it is another one."""
+    """The sum that an expression of columns, constants, + and - is; None: another expression."""
     node = bare(node)
     if isinstance(node, exp.Neg):
         inner = sum_of(node.this, keyed)
@@ -109,7 +109,7 @@ def _term(node: Any, keyed: Keyed) -> Sum | None:
     if (key := keyed(node)) is not None:
         return Sum({(key,): 1})
     if isinstance(node, exp.Literal) and not node.is_string:
-        # With an exponent it is a double, in which the other numbers would be added up.
+        # A number with an exponent is a double, so that the sum would be computed in doubles.
         return None if "e" in node.name.lower() else Sum({}, Decimal(node.name))
     if (length := interval_us(node)) is not None:
         return Sum({}, length_us=length, has_interval=True)
@@ -133,7 +133,7 @@ class BoundReader:
     kind: Callable[[Columns], pa.DataType]
 
     def parts(self, node: Any) -> list[Part]:
-        """The parts of a condition: of BETWEEN two, else one."""
+        """The parts of a condition: two for BETWEEN, else one."""
         inner, whole = bare(node), Part(self._braced(node))
         if isinstance(inner, exp.Between) and not inner.args.get("symmetric"):
             value, low, high = inner.this, inner.args["low"], inner.args["high"]
@@ -153,7 +153,7 @@ class BoundReader:
         return f"({text})" if isinstance(node, exp.Or) else text
 
     def _bounds(self, low: Any, high: Any, *, strict: bool = False) -> tuple[Bound, ...]:
-        """What low <= high says, or with `strict` low < high."""
+        """The bounds that low <= high gives, or with `strict` low < high."""
         inner = bare(low)
         size = inner.expressions[0] if called(inner) == "abs" else low
         least, most = sum_of(size, self.keyed), sum_of(high, self.keyed)
@@ -169,7 +169,7 @@ class BoundReader:
         return tuple(bound for bound in bounds if bound is not None) if None not in bounds else ()
 
     def _bound(self, total: Sum, *, strict: bool, is_difference: bool) -> Bound | None:
-        """What `total` <= 0 says."""
+        """The bound that `total` <= 0 gives, or with `strict` `total` < 0; None: no bound."""
         signs = {self.side(columns): (columns, times) for columns, times in total.terms.items()}
         if signs.keys() != set(PAIR) or len(total.terms) != len(PAIR):
             return None
@@ -190,7 +190,7 @@ class BoundReader:
 
 
 def _is_plain(node: Any) -> bool:
-    """Whether an expression is the difference of two columns, and of nothing else."""
+    """Whether an expression is the difference of two columns and nothing else."""
     return len([*node.find_all(exp.Column)]) == len(PAIR) and node.find(exp.Literal) is None
 
 
@@ -199,7 +199,7 @@ def _distance(
 ) -> tuple[Decimal, Decimal | None] | None:
     """The constant of a sum in the unit of its columns, and the least step; None: no bound.
 
-    Of times both are in microseconds; without a least step, < cannot become <=.
+    Both are in microseconds for times. Without a least step, < cannot become <=.
     """
     if all(map(pa.types.is_timestamp, kinds)):
         # How far an instant and a time without zone are apart depends on the zone.

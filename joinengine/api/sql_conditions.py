@@ -1,4 +1,4 @@
-"""ON, and what WHERE adds to it: the arguments of a `StreamJoin`.
+"""Turns ON, and what WHERE adds to it, into the arguments of a `StreamJoin`.
 
 Each condition becomes the first of these that it can be: a key, a filter of one side, a window of
 event time, a band, a predicate.
@@ -27,8 +27,8 @@ from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import Window, sliding, tumbling, within
 from joinengine.spark.sources.inputs import Source
 
-#: Join type -> the sides of which ON may drop rows before they are joined: it shows none of them
-#: without a partner.
+#: Join type -> the sides whose rows ON may drop before the join, since rows of these sides are no
+#: results without a partner.
 DROPPED = {
     "inner": PAIR,
     "left": (Side.RIGHT,),
@@ -43,7 +43,7 @@ _LONGEST_US = timedelta.max // _TOLERANCE
 
 @dataclass(frozen=True)
 class Node:
-    """A side of a join: what it is, what its columns are called, and what its rows must fulfil."""
+    """A side of a join: its source, the names of its columns, and what its rows must fulfil."""
 
     source: Source | StreamJoin
     names: dict[Key, str]
@@ -91,7 +91,7 @@ class Distance:
 
 @dataclass
 class Conditions:
-    """The conditions of one join, being sorted."""
+    """Sorts the conditions of one join into arguments of `StreamJoin`."""
 
     reader: Reader
     pair: Pair
@@ -110,7 +110,7 @@ class Conditions:
             self._sort(node)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `StreamJoin` but sides, layout and `select`."""
+        """The arguments of `StreamJoin` except sides, layout and `select`."""
         if self.pair.closest:
             return self._filters() | {"on": self._closest(), "how": self.pair.how}
         window = self._window()
@@ -136,7 +136,7 @@ class Conditions:
         return self.reader.text.refusal(self.pair.node, said)
 
     def side(self, columns: Sequence[Key]) -> Side | None:
-        """The side that columns are of; None: of both, or there are none."""
+        """The side to which columns belong; None: to both, or there are no columns."""
         sides = {side for side in PAIR for column in columns if column in self.sides[side].names}
         return sides.pop() if len(sides) == 1 else None
 
@@ -184,7 +184,7 @@ class Conditions:
         return f"{side.name.lower()}\0{self.sides[side].names[key]}"
 
     def _is_key(self, node: Any) -> bool:
-        """Note an equality of both sides as a key, or as a window."""
+        """Note an equality of both sides as a key or a window; whether it was one."""
         ends = [node.this, node.expression]
         sides = [self.side(self._columns(end)) for end in ends]
         if None in sides or sides[0] is sides[1]:
@@ -238,8 +238,8 @@ class Conditions:
     def _is_of_event_time(self, distance: Distance) -> bool:
         """Whether a distance is a window.
 
-        Its columns are event time if their streams say so; of streams that say nothing, if a bound
-        is an INTERVAL.
+        It is one if its streams name its columns as event time. If the streams name no event time,
+        it is one if a bound is an INTERVAL.
         """
         sides = zip((distance.left, distance.right), self.sides, strict=True)
         if any(node.is_table for node in self.sides):
@@ -262,7 +262,7 @@ class Conditions:
         return within(*times, lower=lower, upper=upper, delay=self.delay)
 
     def _band(self, window: Window | Distance | None) -> Distance | None:
-        """The distance that becomes a band, if one does: it finds pairs, so a closed one is best.
+        """The distance that becomes the band, if any: a band finds pairs, so a closed one is best.
 
         Beside a key, an open band would find no fewer candidates than a predicate.
         """
@@ -344,7 +344,7 @@ class Conditions:
 
 
 def closest(times: tuple[str, str], by: Equi, distance: Distance, delay: Any) -> AsOf:
-    """The condition that the closest row of the right side is taken.
+    """The as-of condition that takes the closest row of the right side.
 
     Right time - left time is at most 0 (`f.ts >= w.ts`: backward), or at least 0 (forward). Its
     other bound is the tolerance.

@@ -1,7 +1,7 @@
 """GROUP BY: a window, groups and aggregates become a `StreamAggregate`.
 
-Its results are the groups, the aggregates, and the edges of the window, in this order. If SELECT
-says otherwise, or computes with aggregates, or there is a HAVING, steps behind it do so.
+Its results are the groups, the aggregates, and the edges of the window, in this order. Steps behind
+it do the rest: other columns of SELECT, computations with aggregates, and HAVING.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EDGES = (WINDOW_START, WINDOW_END)
 
 
 def aggregated(node: Any) -> Any:
-    """The first call of an aggregate in an expression; None: there is none."""
+    """The first call of an aggregate in an expression; None without one."""
     return next((call for call in node.find_all(exp.Anonymous) if called(call) in _FUNCTIONS), None)
 
 
@@ -144,7 +144,7 @@ class Groups:
     def _add_parts(self, node: Any, name: str | None = None) -> None:
         """Add the aggregates in an expression. Refuses columns that are in no group.
 
-        `name`: that of an aggregate that is all of it; None: it is no column of SELECT.
+        `name`: the name for an aggregate that is the whole expression; None: no column of SELECT.
         """
         self.reader.bound(node, self.tree)
         known = [self._text(call) for call in self.calls.values()]
@@ -178,15 +178,15 @@ class Groups:
                 yield part
 
     def _group(self, part: Any) -> Key | None:
-        """The group that an expression is, as it stands in GROUP BY; None: none."""
+        """The group that an expression is, as it stands in GROUP BY; None: it is not a group."""
         return self.terms.get(self._text(part)) if self.reader.text.is_placed(part) else None
 
     def _text(self, node: Any) -> str:
-        """An expression by which others are known to be the same."""
+        """A text that is the same for equal expressions."""
         return without_space(self.reader.spelled(node, "\0".join))
 
     def _source(self, node_of: Callable[[Tree], Node]) -> tuple[Any, Mapping[Key, str]]:
-        """What is aggregated, and the names of its columns."""
+        """The stream or join that is aggregated, and the names of its columns."""
         if isinstance(self.tree, Leaf):
             leaf, inputs = self.tree, self.reader.inputs
             source = inputs.only(leaf.stream, leaf.filters)
@@ -242,7 +242,7 @@ def with_columns(
     """The query with further columns; name -> the column of its results.
 
     `texts`: name -> the expression over the results. `nodes`: name -> where it is written.
-    `called_there`: what the columns are called; None: by their names.
+    `called_there`: the name for the new columns, made unique; None: each has its own.
     """
     there, shown = list(query._results.schema.names), dict[str, str]()
     columns = {ticked(name): name for name in there}

@@ -45,7 +45,7 @@ class Reader:
     results: Collection[str] = ()
 
     def tree(self, select: Any, known: Mapping[str, Any] | None = None) -> Tree:
-        """What a query reads. `known`: name of a common table expression -> it and those before."""
+        """The inputs of a query. `known`: common table expression -> (it, those before it)."""
         known = dict(known or {})
         if (clause := select.args.get("with_")) is not None:
             if clause.args.get("recursive"):
@@ -105,7 +105,7 @@ class Reader:
                 raise self.text.refusal(column, said)
             plain = not typed.args.get("quoted") and typed.name.lower() == there.lower()
             if parts > 1 and not side and there.lower() in keywords():
-                plain = False  # it could stand behind a dot, and cannot alone
+                plain = False  # allowed behind a dot, but not alone
             text = (f"{side}." if side else "") + (typed.name if plain else ticked(there))
             pieces.append((first, typed.meta["end"] + 1, text))
             fields = (part for part in column.parts[parts:] if part.args.get("quoted"))

@@ -1,4 +1,4 @@
-"""The package that parses SQL, an extra: without it one sentence says how to install it.
+"""The package that parses SQL, an extra: if it is missing, an error says how to install it.
 
 All modules of SQL import it from here, so it does not matter which of them is loaded first.
 """

@@ -1,7 +1,7 @@
 """`sql`: a SELECT over streams as a `StreamJoin` or a `StreamAggregate`.
 
-Law: what comes out is made of the public API alone, so a statement has the plan that the same query
-has in Python. What a statement cannot have is refused before anything runs, with its line.
+Law: a statement becomes calls of the public API alone, so it has the plan of the same query in
+Python. What is not supported is refused before anything runs, with its line.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class _Columns:
         return cls(default, {key: default[name] for key, name in names.items()}, names)
 
     def select(self, shown: Mapping[str, Key]) -> dict[str, Any]:
-        """The argument `select` for columns; none if they are those that a join shows anyway."""
+        """The argument `select` for columns; empty if a join shows these columns anyway."""
         _check_there(shown.values(), self.places)
         return self._argument({name: self.places[key] for name, key in shown.items()})
 

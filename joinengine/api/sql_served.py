@@ -1,4 +1,4 @@
-"""What a statement may consist of: all else is refused where it is written, and not read over."""
+"""What a statement may contain: all else is refused where it stands, rather than ignored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLAUSES = {
 }
 #: Clauses that are served.
 _SERVED = ("expressions", "from_", "joins", "where", "group", "having", "with_")
-#: Parts of a statement -> what each may consist of; all else would be read over.
+#: Parts of a statement -> what each may contain; all else would be ignored.
 _PARTS = {
     exp.With: {"expressions", "recursive"},
     exp.CTE: {"this", "alias", "materialized"},
@@ -33,7 +33,7 @@ _WORDS = {
     **{"sample": "TABLESAMPLE", "pivots": "PIVOT", "totals": "WITH TOTALS"},
     **{"all": "GROUP BY ALL", "symmetric": "BETWEEN SYMMETRIC"},
 }
-#: Expressions that are not served, and what is said of each.
+#: Expressions that are not served, and what the error says of each.
 _REFUSED = (
     ((exp.Query,), "subqueries in conditions and expressions are not supported; write a join"),
     ((exp.Window,), "OVER is not supported; write GROUP BY with a window"),
@@ -52,7 +52,7 @@ _REFUSED = (
 
 
 def check_parts(text: SqlText, statement: Any) -> None:
-    """Refuse what stands in a part of a statement, but SELECT itself, and would not be read."""
+    """Refuse what a part of a statement, other than SELECT, contains and we would ignore."""
     for node in statement.find_all(*_PARTS):
         known = next(names for kind, names in _PARTS.items() if isinstance(node, kind))
         for name, value in node.args.items():
@@ -62,7 +62,7 @@ def check_parts(text: SqlText, statement: Any) -> None:
 
 
 def check_clauses(text: SqlText, select: Any, but: tuple[str, ...] = ()) -> None:
-    """Refuse what a query may not have; `but`: what this one may not have either."""
+    """Refuse clauses that no query may have; `but`: further ones that this query may not have."""
     for name, value in select.args.items():
         if value and (name not in _SERVED or name in but):
             where = value[0] if isinstance(value, list) else value
@@ -74,7 +74,7 @@ def check_clauses(text: SqlText, select: Any, but: tuple[str, ...] = ()) -> None
 
 
 def check_expressions(text: SqlText, node: Any) -> None:
-    """Refuse what an expression may not have inside."""
+    """Refuse an expression that contains what is not served."""
     for kinds, said in _REFUSED:
         if (refused := node.find(*kinds)) is not None:
             raise text.refusal(refused, said)

@@ -1,4 +1,4 @@
-"""What a statement reads: a tree of `Leaf`s and `Pair`s, and the streams behind it.
+"""The inputs of a statement: a tree of `Leaf`s and `Pair`s, and the streams behind it.
 
 A subquery or a common table expression is a Leaf, too: its columns are those of the stream, or
 computed as the stream is read.
@@ -102,7 +102,7 @@ def merged(tree: Tree, key: Key, name: str) -> bool:
 
 
 class Inputs:
-    """The streams by their names, with the columns that the statement computes, without others."""
+    """The streams by name, with only the columns that the statement reads or computes."""
 
     def __init__(self, streams: Mapping[str, Source]) -> None:
         for source in streams.values():

@@ -1,7 +1,7 @@
-"""SQL text as a syntax tree of which every part knows its place, and parts as text again.
+"""SQL text as a syntax tree whose parts know their places, and parts as text again.
 
 Why places: a part goes on to the dialect of predicates (docs/predicates.md) as the user has written
-it, with other names of columns. No generator of SQL comes between, which could change its meaning.
+it, with only the names of columns replaced. A generator of SQL could change its meaning.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SqlText:
         return statement
 
     def refusal(self, node: Any, said: str) -> InvalidRequest:
-        """The refusal of a part, with the line and the column where it begins."""
+        """The error for a part, with the line and the column where it begins."""
         return self._refusal_at(self._start(node), said)
 
     def _refusal_at(self, start: int, said: str) -> InvalidRequest:
@@ -120,7 +120,7 @@ class SqlText:
         return InvalidRequest(f"sql: line {line}, column {column}: {said}")
 
     def _unclosed(self, error: Exception) -> InvalidRequest:
-        """The refusal of a text that ends inside a name, a constant or a comment."""
+        """The error for a text that ends inside a name, a constant or a comment."""
         opened = re.match(r"Missing (.+) from \d+:(\d+)", str(error.__cause__))
         if opened is None:
             said = f"{in_a_line(error)}; close every quote and comment"
@@ -129,7 +129,7 @@ class SqlText:
 
     @contextmanager
     def at(self, node: Any) -> Iterator[None]:
-        """Say of a refusal inside that it is of `node`, unless it has a place already."""
+        """Give an InvalidRequest raised inside the place of `node`, unless it has a place."""
         try:
             yield
         except NoDelay as error:
@@ -202,7 +202,7 @@ def ticked(name: str) -> str:
 
 
 def without_space(text: str) -> str:
-    """An expression, in which space says nothing outside of names and constants.
+    """An expression without the space and the case that mean nothing in it.
 
     >>> without_space(" K +1 and 'a  b' "), without_space("a b")
     ("k+1 and'a  b'", 'a b')
@@ -222,16 +222,16 @@ def bare(node: Any) -> Any:
 
 
 def is_under(node: Any) -> bool:
-    """Whether an equality is what IS asks about, as in `a = b IS NULL`.
+    """Whether an equality is the operand of IS, as in `a = b IS NULL`.
 
-    The parser gives IS the last operand alone, in parentheses of its own making, which have no
-    place in the text. DuckDB and Spark give it the equality, as the text goes on to predicates.
+    The parser gives IS only the last operand, in parentheses of its own making, which have no place
+    in the text. DuckDB and Spark give IS the equality, and predicates are read as they do.
     """
     return isinstance(node.expression, exp.Paren) and _SPAN not in node.expression.meta
 
 
 def called(node: Any) -> str:
-    """The name of the function that is called, in lower case; empty: none is."""
+    """The name of the function that is called, in lower case; empty: no call."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
     return ""

@@ -1,11 +1,11 @@
-"""Refusals of a statement: SQL where the engine names arguments as a program gives them."""
+"""Errors for a statement: SQL in place of the Python arguments that messages name."""
 
 from __future__ import annotations
 
 import re
 
 _BOUNDS = "two event times, as in w.ts BETWEEN f.ts AND f.ts + INTERVAL 1 HOUR"
-#: What errors tell users of Python -> the same for a statement, which has no such names.
+#: What errors say to users of Python -> the same for a statement, which has no such names.
 _IN_SQL = {
     r"^(on|within|windows|aggregates|withColumn): ": "",
     r"how: 'left'": "LEFT JOIN",
@@ -35,7 +35,7 @@ _IN_SQL = {
 
 
 def in_sql(message: str) -> str:
-    """A refusal with parts of a statement in place of names and calls of Python.
+    """An error message with parts of a statement in place of names and calls of Python.
 
     >>> in_sql("Use 'inner', or keep a: 'left', 'left_semi' or 'left_anti' with b, 'right' with c")
     'Use JOIN, or keep a: LEFT, SEMI or ANTI JOIN with b, RIGHT JOIN with c'

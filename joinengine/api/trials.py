@@ -1,4 +1,4 @@
-"""What the options of the laboratory ask for, as a trial of the engine.
+"""Turns options of the laboratory into a trial of the engine.
 
 This is the one module of the engine that knows the laboratory, and it loads it only if it is asked
 for (tests/unit/test_imports.py).
@@ -15,10 +15,10 @@ from joinengine.model.speeds import Speed
 
 
 def trial_of(options: Mapping[str, str], losses: Mapping[int, Sequence[int]]) -> Trial:
-    """What is tried on a query with these options; `losses`: batch -> instances that fail.
+    """The trial that these options ask for; `losses`: batch -> instances that fail.
 
-    A store below the checkpoint is emulated: nobody would have one there. Raises InvalidRequest as
-    `value_of` does.
+    A store below the checkpoint is emulated, since no real store would be there. Raises
+    InvalidRequest as `value_of` does.
     """
     per_tuple_s, per_result_s = (
         value_of(options, f"workPer{what}") for what in ("Tuple", "Result")

@@ -1,6 +1,6 @@
-"""What values options take: how a text is read, and what a page says of it.
+"""The values that options take: how their text is read, and how a page describes them.
 
-Law: a text that cannot be meant is refused with the option's name, the text, and what to give.
+Law: an invalid text is refused with the option's name, the text, and what to give.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an option takes: `words` say it on a page, `read` makes a value of (text, name).
+    """What an option takes. `words`: its description on a page. `read`: (text, name) -> its value.
 
-    `names`: all texts that there are, if they are few. `metavar`: what the command line's help
-    calls it. `read` raises InvalidRequest.
+    `names`: all valid texts, if they are few. `metavar`: its name in the command line's help.
+    `read` raises InvalidRequest for an invalid text.
     """
 
     words: str
@@ -122,9 +122,9 @@ REST = Value("a duration, such as `5 s`", _rest_s, metavar="DURATION")
 
 
 def _mode(text: str, name: str) -> int:
-    """The mode of folders whose files may have the mode of `text`.
+    """The mode of folders for files of the mode `text`.
 
-    Who may do something with the files may enter the folder.
+    Whoever may read or write the files may enter the folder.
     """
     if not re.fullmatch("0?6[046]{2}", text):
         raise InvalidRequest(

@@ -85,8 +85,8 @@ class JoinWriter:
 
         `help(JoinWriter.option)` and docs/options.md list the options of joinengine.
 
-        Raises InvalidRequest for a value that is no text, number or bool. `start` refuses unknown
-        options.
+        Raises InvalidRequest for a value that is not text, a number or a bool. `start` refuses
+        unknown options.
         """
         if isinstance(key, str) and key.lower() == given.PARTITION_BY.lower():
             return self.partitionBy(value)
@@ -317,7 +317,7 @@ class JoinWriter:
     def _sink(
         self, kind: str, options: dict[str, str], settings: Settings
     ) -> tuple[SinkFactory, Output | None]:
-        """What makes the sink, and the folder that it writes; None: it writes none."""
+        """A function that makes the sink, and the folder that it writes; None: it writes none."""
         join = self.join
         factory: SinkFactory
         match kind:
@@ -340,7 +340,7 @@ class JoinWriter:
         return factory, None
 
     def _of_frames(self, kind: str, options: dict[str, str]) -> tuple[SinkFactory, Output | None]:
-        """What makes a sink that takes DataFrames, and the folder that it writes."""
+        """A function that makes a sink for DataFrames, and the folder that it writes, if any."""
         join, output = self.join, None
         if self.function is not None:
             write = self.function

@@ -1,7 +1,7 @@
-"""Which of the last intervals tell what comes next, and how long that will hold.
+"""Which of the last intervals predict the next one, and for how long the prediction holds.
 
-Intervals are taken together as far back as they agree with the newest one: if keys have become hot
-or cold since, the intervals before that say nothing.
+Intervals are taken together as far back as they agree with the newest one: if keys have since
+become hot or cold, earlier intervals predict nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.kernels.probing import distinct, rows_among
 
 #: Intervals disagree if the tuples of a key differ by more than chance (in sigmas of a Poisson
-#: count), and by more than this part of what an instance stores as a mean.
+#: count), and by more than this part of the mean that an instance stores.
 DEPART_SIGMAS = 5.0
 DEPART_PART = 0.1
 
@@ -23,8 +23,8 @@ DEPART_PART = 0.1
 def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
     """The last intervals, back to the first one that does not agree with the newest.
 
-    An interval that brought no tuples says nothing, and agrees with all; of a key that a light
-    report does not list, only that it had few tuples.
+    An interval that brought no tuples agrees with every other. A light report says of a key that it
+    does not list only that the key had few tuples.
     """
     newest = (_with_tuples(history) or history)[-1]
     for number in range(len(history) - 2, -1, -1):
@@ -38,7 +38,7 @@ def _with_tuples(history: Sequence[Interval]) -> list[Interval]:
 
 
 def alike(agreed: Sequence[Interval]) -> Sequence[Interval]:
-    """Of intervals that agree those with reports as light, or as whole, as the newest has."""
+    """The intervals of `agreed` whose reports are light, or whole, as the newest one's are."""
     reported = [interval.whole for interval in _with_tuples(agreed)]
     return [
         interval
@@ -48,9 +48,9 @@ def alike(agreed: Sequence[Interval]) -> Sequence[Interval]:
 
 
 def expected_life(history: Sequence[Interval]) -> float:
-    """For how many intervals loads will be as they are now, judged by how often they changed.
+    """For how many intervals the present loads will last, judged by how often they changed.
 
-    Without a change so far, as long again as they have been seen.
+    If they have not changed yet: for as many intervals as the history has.
     """
     reported = _with_tuples(history)
     changes = sum(starmap(_departs, pairwise(reported)))
@@ -60,7 +60,7 @@ def expected_life(history: Sequence[Interval]) -> float:
 def _departs(newest: Interval, before: Interval) -> bool:
     """Whether some key has become hotter or colder than chance explains.
 
-    An interval may be shorter than another: what counts are a key's parts of the tuples.
+    Intervals may differ in length, so the key's parts of all tuples are compared.
     """
     sizes = [float(interval.stored.sum()) for interval in (newest, before)]
     if not all(sizes):

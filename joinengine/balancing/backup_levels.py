@@ -1,14 +1,14 @@
 """Gives keys as many backups as their service levels say.
 
-Why: a level by list is known before any tuple comes; one by a predicate or by rank of load only
-from what tasks count, and a rank changes with the load.
+Why: the keys of a level by list are known before any tuple arrives. Those of a level by predicate
+or by rank of load follow only from what tasks count, and ranks change with the load.
 
-How: a key that needs more backups gets them at the least loaded instances that have no copy of it;
-one that needs fewer loses first those that fail together with another copy, then those that the
-base function does not name, so that it lies like other keys again and leaves the table, then those
-at the fullest. If copies fail together beside domains that have none, since the domains are others
-than before, one of them goes elsewhere. So that keys around a rank do not come and go, a key keeps
-its level until it is beyond twice the rank.
+How: a key that needs more backups gets them at the least loaded instances that have no copy of it.
+A key that needs fewer first loses those that fail together with another copy; then those where the
+base function puts none, so that the key lies like other keys again and leaves the table; then those
+at the fullest instances. If the failure domains have changed, so that copies fail together although
+another domain has none, one of these copies goes there. A key keeps its level until it is beyond
+twice the rank, so that keys around a rank do not change back and forth.
 
 Law: no two copies of a key are at one instance, or in one failure domain while another has none;
 no home changes.
@@ -48,7 +48,7 @@ class Levels(NamedTuple):
 def wanted_backups(loads: Loads, levels: Levels, counted: tuple[Words, Ints]) -> Ints:
     """(K,) how many backups each key of `loads` is to have.
 
-    `counted`: keys, ascending, and what predicates say of each; 0: none of them names it.
+    `counted`: keys, ascending, and the backups that predicates give each; 0: no predicate names it.
     """
     keys = len(loads.hashes)
     named = np.zeros(keys, np.int64)
@@ -74,7 +74,7 @@ def wanted_backups(loads: Loads, levels: Levels, counted: tuple[Words, Ints]) ->
 def with_backups(
     loads: Loads, wanted: Ints, plain: Instances, domains: int | None = None
 ) -> NewHolders:
-    """The copies of the keys that have more or fewer than `wanted` (K,) backups, or not apart.
+    """New copies for keys that have more or fewer than `wanted` (K,) backups, or fail together.
 
     `plain`: (K, copies) where the keys would be without a routing table. `domains`: instances whose
     numbers are equal modulo it fail together; None: each fails alone.
@@ -129,7 +129,7 @@ def _present(loads: Loads) -> Ints:
 
 
 def _others(taken: set[int], instances: int, domains: int) -> list[int]:
-    """Instances that have no copy; of domains that have none, if there are such."""
+    """Instances that have no copy, in failure domains that have none if there are any."""
     others = [instance for instance in range(instances) if instance not in taken]
     shut = {instance % domains for instance in taken}
     return [instance for instance in others if instance % domains not in shut] or others

@@ -4,17 +4,17 @@ Why: a planner that looks at a million keys one by one is slow. For light keys i
 how many there are of each kind. A *record* counts the keys with the same present home, base home,
 load and state, where load and state are rounded to few values: (next home, home, base home, load,
 state, number) are the six dimensions of the paper, of which the next home is the planner's answer.
-Keys are chosen again when the plan is made, those of greatest priority first.
+The plan then chooses single keys again, those of greatest priority first.
 
 How values are rounded: the *representatives* are the multiples of R = 2^degree, and below R the
 powers of two, so light keys keep their size relatively and heavy keys absolutely. Each value
-becomes one of the two representatives next to it, the one that brings the sum of all differences so
-far nearer to zero. The differences are kept per instance: kept as one sum for all, as the paper has
-it, they cancel in total and not on an instance (3.5 % off for R = 256 where ours is 0.01 %).
+becomes one of the two representatives next to it: the one that brings the sum of all differences so
+far nearer to zero. There is one such sum per instance. With one sum for all, as in the paper, the
+differences cancel in total but not on an instance (3.5 % off for R = 256 where ours is 0.01 %).
 
 Law: an instance's rounded loads sum to its loads up to about R. Degree 0 rounds to whole numbers.
-Cost: some sorts of the keys to gather the records, and a loop over the values that each instance
-has, of about a microsecond each; planning then follows the number of the records.
+Cost: some sorts of the keys to gather the records, and about a microsecond for each value at each
+instance; the cost of planning then follows the number of records.
 Source: Fang et al., 2016 (arXiv 1610.05121), section 4: compact representation and HLHE. There
 tasks report records; here tasks report key by key and the planner gathers the records, which saves
 time only if one gathering serves many trials (`mixed`, `mixed-bf`).
@@ -34,9 +34,10 @@ from joinengine.kernels.probing import distinct, expand_ranges
 
 @dataclass(frozen=True)
 class Items:
-    """What a planner of whole keys places: I kinds of keys, `counts` (I,) of each.
+    """The input of planners of whole keys: I kinds of keys, `counts` (I,) of each.
 
-    `cost` and `state` (I,) of one such key; `now` and `base` (I,) its present and its base home.
+    `cost` and `state` (I,): load and state of one such key; `now` and `base` (I,): its present home
+    and its base home.
     `members` (K,) are the keys, kind by kind; those of kind i begin at starts[i].
     """
 
@@ -67,7 +68,7 @@ def single_keys(loads: Loads, homes: Ints) -> Items:
 
 
 def records(loads: Loads, homes: Ints, priority: Floats, degree: int) -> Items:
-    """Keys that are alike, rounded by R = 2^`degree`; greatest priority first."""
+    """Keys that are alike once rounded by R = 2^`degree`; greatest priority first."""
     n = loads.n_instances
     codes, values = homes * n + loads.homes, list[Floats]()
     for exact in (loads.spread + loads.fixed, loads.held):
@@ -84,7 +85,7 @@ def records(loads: Loads, homes: Ints, priority: Floats, degree: int) -> Items:
 
 
 def discretise(values: Floats, groups: Ints, degree: int) -> Ints:
-    """(K,) values and the group of each -> (K,) representatives; sums per group are kept.
+    """(K,) values and their groups -> (K,) representatives, with nearly the same sum per group.
 
     >>> discretise(np.array([8, 7, 6, 5, 3, 3, 2, 1, 1, 1.0]), np.zeros(10, int), 2).tolist()
     [8, 4, 8, 8, 2, 2, 2, 1, 1, 1]
@@ -108,7 +109,7 @@ def discretise(values: Floats, groups: Ints, degree: int) -> Ints:
 def _uppers(
     groups: Ints, kinds: Ints, around: tuple[Ints, Ints], kind: Ints, counts: Ints
 ) -> list[int]:
-    """Of (C,) cells, each of `counts` equal values in one group, how many values are rounded up.
+    """(C,) how many values of each cell are rounded up; a cell is equal values in one group.
 
     Cells are by group, and by ascending `kind`; `around`: the representatives next to (V,) `kinds`.
     """
@@ -116,7 +117,7 @@ def _uppers(
     uppers, deviation, before = [0] * len(below), 0, -1
     cells = zip(groups.tolist(), below, width, counts.tolist(), strict=True)
     for cell, (group, over, gap, count) in reversed(list(enumerate(cells))):
-        # In closed form what rounding `count` equal values one at a time gives: down while the
+        # The closed form of rounding `count` equal values one at a time: down while the
         # running deviation is at most 0, up while it is above. It ends in (over - gap, over].
         deviation = over * count + (deviation if group == before else 0)
         if gap:

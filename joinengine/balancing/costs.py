@@ -1,13 +1,13 @@
 """What work costs: seconds for a tuple, a pair and a result, fitted to what tasks have measured.
 
-Why: a batch waits for work, not for tuples. Two keys that bring as many tuples may differ a
+Why: a batch waits for work, not for tuples. Two keys with the same number of tuples may differ a
 thousandfold in the pairs that they make. Counts become comparable once each has a price, and the
 prices follow from the machine, the columns and the predicate.
 
 How: the *steps* of a task (receive, keep, probe, compare, make) each have one scale. A step's
 seconds are predicted from the counts of its tasks and from prices measured once on one machine; the
-scale is the measured over the predicted seconds, moved a part of the way in each batch. So there is
-one number to fit a step, and a batch that was disturbed cannot turn the prices over.
+scale is the measured over the predicted seconds, and each batch moves it a part of the way. So each
+step has one number to fit, and one disturbed batch cannot upset the prices.
 
 Law: a function of its arguments: the fit before, and the reports of a batch. Prices are finite and
 above 0, whatever was measured.
@@ -35,10 +35,11 @@ class Load(StrEnum):
 
 
 class Amounts(NamedTuple):
-    """What an instance or a task has done in a batch; `turns`: how often its steps have begun.
+    """What an instance or a task has done in a batch.
 
     `routed`: tuples delivered to it. `stored`: copies that it has stored. `probed`: tuples, once
-    for each hash that one probes under each layout version. `size_bytes`: of its results.
+    for each hash that one probes under each layout version. `size_bytes`: of its results. `turns`:
+    how often its steps have begun.
     """
 
     turns: float = 0.0
@@ -51,7 +52,7 @@ class Amounts(NamedTuple):
 
 
 NOTHING = Amounts()
-#: The amounts that are known of single keys, and have prices.
+#: The amounts that are counted per key and have prices.
 PRICED = ("routed", "stored", "probed", "candidates", "results")
 
 
@@ -72,15 +73,15 @@ STEPS: Mapping[str, _Step] = {
 }
 #: A batch moves a scale by this part of the way; the first ones, in which most is unknown, by more.
 GAIN, FIRST_GAIN, FIRST_BATCHES = 0.2, 0.6, 4
-#: A batch may change a scale at most by this factor, so that one that was disturbed counts little.
+#: A batch changes a scale at most by this factor, so that a disturbed batch counts little.
 MOST_CHANGE = 4.0
-#: No machine is so much slower or faster.
+#: The range of scales: no machine is slower or faster by this factor.
 FARTHEST = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The fit: per step the scale of its prices, and of how many batches.
+    """The fit: per step the scale of its prices, and how many batches it is made of.
 
     `result_bytes`: of a mean result, in steps of 16, since bitmaps and padding are no work.
     """
@@ -90,13 +91,13 @@ class Costs:
     result_bytes: int = 0
 
     def __post_init__(self) -> None:
-        # A checkpoint may come from anywhere; a price that is none is not believed.
+        # A checkpoint may come from anywhere, so it may hold scales that make no sense.
         if len(self.scales) != len(STEPS) or not all(map(_is_scale, self.scales)):
             object.__setattr__(self, "scales", (1.0,) * len(STEPS))
             object.__setattr__(self, "batches", 0)
 
     def prices(self, further: Amounts = NOTHING) -> Floats:
-        """(5,) seconds for each of PRICED, `further` ones included."""
+        """(5,) seconds for each of PRICED; `further`: seconds to add to each."""
         scaled = zip(STEPS.values(), self.scales, strict=True)
         both = [np.array(step.prices) * scale for step, scale in scaled]
         total = Amounts(*np.sum(both, axis=0).tolist())
@@ -105,7 +106,7 @@ class Costs:
 
     @property
     def turn_s(self) -> float:
-        """Seconds that a task needs whatever comes."""
+        """Seconds that a task needs in every batch, even without tuples."""
         scaled = zip(STEPS.values(), self.scales, strict=True)
         return sum(step.prices.turns * scale for step, scale in scaled)
 
@@ -149,10 +150,10 @@ def _ratio(step: _Step, tasks: Sequence[tuple[Mapping[str, float], Amounts]]) ->
 
 
 def shared_out(seconds: Mapping[str, float], each: Sequence[Amounts]) -> list[list[float]]:
-    """The seconds of parts that instances have worked in together -> those of each.
+    """The seconds of the parts of a task -> the seconds of each of its instances.
 
-    By step, and last what belongs to none. A step's seconds are dealt in proportion to what it is
-    predicted to cost each instance.
+    They are given by step; the last value belongs to no step. A step's seconds are divided in
+    proportion to its predicted cost at each instance.
     """
     dealt = np.zeros((len(each), len(STEPS) + 1))
     predicted = np.zeros_like(dealt)

@@ -3,10 +3,10 @@
 Why: a planner that moves a key moves all its state, so it must know all of it, on both sides. A
 side that brought no tuple in the batch still holds tuples.
 
-Most batches are in balance, and no plan follows. So a report may be *light*: the heaviest of these
-keys, and those in the routing table. What each instance stored is exact all the same.
+Most batches are in balance, and no plan follows. So a report may be *light*: it lists the heaviest
+of these keys, and those in the routing table. The total that each instance stored is always exact.
 
-Law: `held` of every reported key is exact on both sides after the batch; a key that is asked for is
+Law: `held` of every reported key is exact on both sides after the batch; a key in `Asked` is
 reported at every instance that holds it or stored it in the batch.
 Cost: some passes over the keys of the batch; for each reported key one binary search per side and
 run.
@@ -39,7 +39,7 @@ from joinengine.kernels.seating import (
 
 
 class Done(NamedTuple):
-    """What keys have done as tuples of `side`: (n,) each, by ascending seated keys `hashes`.
+    """The work of the tuples of `side`, per key: (n,) arrays, by ascending seated keys `hashes`.
 
     `probed`: how many tuples have probed; `candidates`: pairs compared; `results`: pairs made.
     """
@@ -58,7 +58,7 @@ class KeysAt(NamedTuple):
     hashes: Words
 
     def of(self, instances: Sequence[int]) -> KeysAt:
-        """Those at some instances, ascending."""
+        """The keys at some instances, ascending."""
         wanted = np.asarray(instances, np.int64)
         first, last = (np.searchsorted(self.instances, edge) for edge in (wanted, wanted + 1))
         rows = expand_ranges(first, last - first)
@@ -74,14 +74,14 @@ NO_KEYS = KeysAt(np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
 class Asked(NamedTuple):
-    """The keys that a task counts at its instances however light they are.
+    """Which keys a task reports: some however light they are, and the heavy ones.
 
-    `listed`: the keys in the routing table; arrived and held tuples are counted. `recent`: keys
-    whose load of earlier intervals the planner still sees; only held tuples are counted, since the
-    arrivals of light keys belong to the rest of the instance. `whole`: beside these all heavy keys
-    are counted, of which each has more than one in `part` of what its instance has; otherwise
-    MOST_LIGHT of each side, or, if the report is sparing, those of them that a plan would gain by:
-    none of a side that has brought fewer tuples than `few` (0: it is not sparing).
+    `listed`: the keys in the routing table; their arrived and held tuples are counted. `recent`:
+    keys whose load of earlier intervals the planner still sees; only held tuples are counted, since
+    the arrivals of light keys belong to the rest of the instance. `whole`: all heavy keys are
+    reported, which have more than 1/`part` of what their instance has. Otherwise, the MOST_LIGHT
+    heaviest of each side are. `few`: if above 0, a light report is sparing: it omits keys by which
+    no plan would gain, and all keys of a side with fewer tuples than `few`.
     """
 
     listed: KeysAt = NO_KEYS
@@ -92,7 +92,7 @@ class Asked(NamedTuple):
 
     @property
     def is_sparing(self) -> bool:
-        """Whether the report is light, and tells only keys that a plan would gain by."""
+        """Whether the report is light, and lists only keys by which a plan would gain."""
         return self.few > 0 and not self.whole
 
     @property
@@ -110,12 +110,14 @@ def count_keys(
 ) -> KeyCounts:
     """The counts of keys to report for the instances of a team.
 
-    Per side `arrived` are the seated keys that were stored in the batch, and `state` the runs held
-    after it; `done`: what keys have done, none twice on a side. A key is reported, on both sides,
-    if it has more than one in `asked.part` of the tuples that a side stored at an instance, of the
-    pairs that were compared there or of the results, or if it is `asked` for there; in a light
-    report of the former only the heaviest; in a sparing one only those with more than one of them
-    and 1/LIGHT_PART of all, and none where all are few.
+    `arrived`: per side, the seated keys that were stored in the batch. `state`: per side, the runs
+    held after it. `done`: the work of keys, no key twice on a side.
+
+    A key is reported, on both sides, if `asked` lists it at the instance, or if it is heavy there:
+    if it has more than 1/`asked.part` of the tuples that a side stored, of the pairs compared or of
+    the results. A light report has only the heaviest of the heavy keys. A sparing report has only
+    those with more than one tuple or pair, and more than 1/LIGHT_PART of all; it has none where an
+    instance has few in all.
     """
     weights = [(needles.hashes, np.diff(needles.starts), asked.few) for needles in arrived]
     for work_done in done:
@@ -147,9 +149,9 @@ def count_keys(
 
 
 def _heavy(hashes: Words, counts: Ints, asked: Asked, few: int, n_seats: int) -> Words:
-    """The heavy ones of ascending seated keys, as far as they are `asked` for.
+    """The heavy keys among ascending seated keys, as far as `asked` wants them.
 
-    `few`: if a report is sparing, none is heavy where `counts` sum up to less.
+    `few`: in a sparing report, an instance whose `counts` sum up to less has no heavy key.
     """
     seats = seats_of(hashes) if n_seats > 1 else np.zeros(len(hashes), np.int64)
     of_seat = np.bincount(seats, counts, n_seats)
@@ -166,7 +168,7 @@ def _heavy(hashes: Words, counts: Ints, asked: Asked, few: int, n_seats: int) ->
 
 
 def _done(done: Sequence[Done], hashes: Words) -> Ints:
-    """(3, K) per seated key what it has done; `hashes` ascending."""
+    """(3, K) the tuples that probed, the candidates and the results of seated keys, ascending."""
     sums = np.zeros((3, len(hashes)), np.int64)
     for part in done:  # pieces of arrivals, and cells of a band
         rows, places = rows_among(hashes, part.hashes)

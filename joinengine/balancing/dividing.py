@@ -1,17 +1,17 @@
-"""How to divide a heavy key: its mode, and over how many homes, by what each would cost.
+"""How to divide a heavy key: in which mode and over how many homes, by what each way would cost.
 
-Why: what is cheapest differs from key to key. If one side is small, its copies cost little; if both
+Why: the cheapest way differs from key to key. If one side is small, its copies cost little; if both
 are large and make few pairs, a grid sends each tuple to the fewest homes; if copies are dear,
 storing each tuple once and probing all homes is cheapest.
 
-How: for each heavy key all modes are laid out over all numbers of homes. What is taken is the one
-whose greatest load is least, as far as the other keys can level the rest; of those that are close
-to it, the one with the least work in all. A key that is divided keeps its mode until another is
-clearly better, since a change moves its state.
+How: for each heavy key, all modes are priced over all numbers of homes. The planner takes the way
+with the least greatest load, as far as the other keys can level the rest; among ways close to it,
+the one with the least work in all. A divided key keeps its mode until another is clearly better,
+since a change moves its state.
 
 Law: a function of loads and table. Cost: N log N numbers for each heavy key.
-Source: the modes are of fragment-replicate joins, the join-matrix (Elseidy et al., PVLDB 2014), and
-key splitting (Fang et al., JOS 2017); to choose among them per key by measured costs is ours.
+Source: the modes are those of fragment-replicate joins, the join-matrix (Elseidy et al., PVLDB
+2014) and key splitting (Fang et al., JOS 2017). Ours: the choice per key by measured costs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from joinengine.kernels.probing import rows_among
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.routing.table import RoutingTable
 
-#: Ways that end within this part of the least maximum are as good; the least work decides.
+#: Ways within this part of the least maximum are equally good; among them the least work decides.
 CLOSE = 0.02
-#: The cells of a grid cannot have uneven shares: a grid must do so much less work than others.
+#: A grid must do less work than other ways by this factor, since its cells have only even shares.
 UNEVEN = 1.05
-#: A divided key keeps its mode unless another ends lower, or works less, by this factor.
+#: A divided key keeps its mode unless another one has less load, or less work, by this factor.
 KEPT = 1.2
 #: A divided key is not heavy any more if its load is below this part of what divides it.
 COOLED = 0.5
@@ -54,7 +54,7 @@ class Ways(NamedTuple):
     columns: Ints
 
     def alike(self, placement: Placement) -> Bools:
-        """(W,) which of them have the mode of a placement; of grids the one of its shape."""
+        """(W,) which ways have the mode of a placement; of the grids, only the one of its shape."""
         match placement.mode:
             case Mode.WHOLE:
                 return np.zeros(len(self.rows), bool)
@@ -116,9 +116,10 @@ def costs_of(loads: Loads, key: int, ways: Ways) -> tuple[Floats, Floats]:
 def choose_way(
     loads: Loads, key: int, others: float, limit: float, now: Placement | None
 ) -> tuple[Shape, float]:
-    """How to divide a key beside `others`, all other load; `now`: its placement, if it is divided.
+    """How to divide a key, and the load of the key at all its homes then.
 
-    Also the load of the key at all homes then. What is below `limit` (UL) is low enough.
+    `others`: all other load. `limit`: UL; lower loads are no better. `now`: the placement of the
+    key, if it is divided.
     """
     ways = ways_over(loads.n_instances)
     each, total = costs_of(loads, key, ways)
@@ -137,7 +138,7 @@ def choose_way(
 
 
 def _best(top: Floats, total: Floats, among: Bools) -> int:
-    """The way with the least work of those that end lowest; the first of equals."""
+    """Of the ways with the lowest maximum, the one with the least work; the first of equals."""
     low = among & (top <= top[among].min() * (1 + CLOSE))
     return int(np.argmin(np.where(low, total, np.inf)))
 
@@ -152,7 +153,7 @@ def divide(
 ) -> RoutingTable:
     """The table in which heavy keys are divided the cheapest way, and the others placed by MNRT.
 
-    Keys of `stay` (key numbers) lie as they do. `by_task`: tasks are levelled, not instances.
+    Keys of `stay` (key numbers) stay where they are. `by_task`: tasks are levelled, not instances.
     """
     places = loads.hosts if by_task else loads.n_instances
     limit = (1 + imbalance) * float(loads.per_instance().sum()) / places
@@ -181,10 +182,10 @@ def divide(
 
 
 def resting(loads: Loads, history: Sequence[Interval], limit: float) -> tuple[list[int], list[int]]:
-    """Divided keys that are not too heavy any more: those that stay so, and those to be gathered.
+    """Divided keys that are no longer too heavy: those that stay divided, and those to gather.
 
-    A key is gathered once its load is less than half of what divides it, and if it was not hotter
-    in any interval of the history: a key that turns hot by turns is not worth its moves.
+    A key is gathered if its load is below half of what divides it, and if its part of the tuples
+    was never above twice the newest: a key that is hot now and then is not worth its moves.
     """
     whole = loads.spread + loads.fixed
     divided = np.bincount(loads.keys, minlength=len(loads.hashes)) > 1
@@ -226,7 +227,7 @@ def _shares(loads: Loads, key: int) -> dict[int, float]:
 def _at_homes(
     table: RoutingTable, loads: Loads, keys: Collection[int]
 ) -> dict[int, dict[int, float]]:
-    """Key -> its homes -> its load there, as it lies."""
+    """Key -> its present homes -> its load there."""
     at_homes, fixed = dict[int, dict[int, float]](), fixed_now(loads, table)
     for key in keys:
         spread = float(loads.spread[key] + loads.fixed[key] - fixed[key])
@@ -236,7 +237,7 @@ def _at_homes(
 
 
 def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
-    """The loads if keys are divided in these ways, and all others in the cheaper of two modes."""
+    """The loads if keys have these shapes, and all other keys the cheaper of two modes."""
     left, right = loads.parts.whole
     carried = loads.parts.carried.sum(axis=0)
     copied = np.minimum(left, right) <= carried
@@ -252,7 +253,7 @@ def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
     small = loads.parts.whole[1 - split_sides, columns]
     fixed = np.where(copied, small, carried)
     total = left + right + loads.parts.pairs
-    # Which copies are held is known of the sides that `loads` would copy.
+    # The copies held are known only for the sides that `loads` would copy.
     same = loads.copied & copied & (loads.split_sides == split_sides)
     part = np.divide(small, left + right, out=np.zeros(len(small)), where=left + right > 0)
     guessed = np.where(copied, loads.held * part, 0.0)
@@ -267,7 +268,7 @@ def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
 
 
 def _has_mode(placement: Placement, loads: Loads, key: int) -> bool:
-    """Whether a placement is as `loads` say that the key is divided; whole ones are."""
+    """Whether a placement has the mode in which `loads` would divide the key; a whole one has."""
     if placement.mode is Mode.WHOLE:
         return True
     if not loads.copied[key]:
@@ -278,7 +279,7 @@ def _has_mode(placement: Placement, loads: Loads, key: int) -> bool:
 def _laid_out(
     table: RoutingTable, loads: Loads, grids: Mapping[int, Shape]
 ) -> dict[int, tuple[int, ...]]:
-    """The homes of the keys that become grids: those that they have, or the emptiest instances."""
+    """The homes of the keys that become grids: their present ones, or the emptiest instances."""
     level = _without(loads, {key: {} for key in grids}).as_planned()
     homes_of = dict[int, tuple[int, ...]]()
     for key, shape in grids.items():

@@ -1,14 +1,14 @@
-"""Whole keys at the least maximum: what planners of whole keys do where their limit cannot be met.
+"""Whole keys at the least maximum: the last step of their planners if the limit cannot be met.
 
 Why: a key that is heavier than the limit fits nowhere, and planners that stop there leave light
-keys beside it, though these fit elsewhere.
+keys beside it although they fit elsewhere.
 
 How: keys of the busiest instance are moved to the emptiest ones, heaviest first, or exchanged for
-lighter ones, as long as that lowers the greater of two loads. If that is not enough, the heaviest
-keys of all are tried in all ways, as long as it takes few steps, and the others fill what is left.
+lighter ones, as long as that lowers the greater of two loads. If that is not enough, all ways to
+place the heaviest keys are tried, within a limit of steps, and the others fill the rest.
 
-Law: the greatest load never rises. Cost: an exchange is a search of each key of one instance among
-the sorted keys of the others; the light keys are placed in O(K log N).
+Law: the greatest load never rises. Cost: for an exchange, a search for each key of one instance in
+the sorted keys of the others; O(K log N) to place the light keys.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from joinengine.kernels.probing import distinct
 
 #: An exchange must lower the greatest load by this part.
 LEAST_GAIN = 1e-6
-#: So many heavy keys are tried in all ways, in at most so many steps.
+#: How many heavy keys are placed in all ways, and in how many steps at most.
 TRIED_KEYS, TRIED_STEPS = 14, 20_000
-#: So many keys of an instance are looked at for exchanges, heaviest first.
+#: How many keys of an instance are considered for exchanges, heaviest first.
 EXCHANGED = 256
 
 
 def least_whole(cost: Floats, homes: Ints, rest: Floats, limit: float) -> Ints:
-    """(K,) homes with a lower greatest load than (K,) `homes`, if there are such.
+    """(K,) homes with a lower greatest load than (K,) `homes`, if there are any.
 
-    `cost` (K,) loads of whole keys, `rest` (N,) of what cannot be moved. It ends within `limit`.
+    `cost` (K,): the loads of whole keys. `rest` (N,): the loads that cannot be moved. The search
+    stops once all loads are within `limit`.
     """
     placing = _Whole(cost, homes, rest)
     placing.lower(limit)
@@ -44,7 +45,7 @@ def least_whole(cost: Floats, homes: Ints, rest: Floats, limit: float) -> Ints:
 
 
 def _bound(cost: Floats, rest: Floats) -> float:
-    """What no plan of whole keys is below."""
+    """A lower bound of the greatest load of any plan of whole keys."""
     heaviest = float(cost.max(initial=0.0) + rest.min())
     return max(heaviest, float(rest.max()), float(rest.sum() + cost.sum()) / len(rest))
 
@@ -97,7 +98,7 @@ class _Whole:
             theirs = self.at[other]
             if gap / 2 <= best or not len(theirs) or not len(ours):
                 continue
-            # The best shift is half of the gap; a row of loads in falling order is searched.
+            # The best exchange shifts half of the gap; the loads are searched in falling order.
             wanted = self.cost[ours] - gap / 2
             above = np.searchsorted(-self.cost[theirs], -wanted)
             for place in (np.maximum(above - 1, 0), np.minimum(above, len(theirs) - 1)):
@@ -136,7 +137,7 @@ class _Whole:
 
 
 def _afresh(cost: Floats, homes: Ints, rest: Floats) -> Ints:
-    """(K,) homes: the heaviest keys where they fit best of all ways, the others around them."""
+    """(K,) homes: the best of all ways for the heaviest keys, and the others around them."""
     heavy = _heaviest(cost)
     light = cost > 0
     light[heavy] = False
@@ -180,8 +181,8 @@ def _filled_up(cost: Floats, homes: Ints, level: Floats, light: Bools) -> None:
 def _in_all_ways(cost: Floats, rest: Floats, light: float) -> Ints:
     """(H,) homes of the least maximum for keys of (H,) `cost`, heaviest first.
 
-    `light`: the load of all other keys, which may go anywhere: the maximum cannot be below the mean
-    with it, so nothing is gained by going below that.
+    `light`: the load of all other keys, which may go anywhere. The maximum cannot be below the mean
+    of all loads, so the search stops there.
     """
     level = rest.tolist()
     mean = (sum(level) + float(cost.sum()) + light) / len(level)
@@ -199,7 +200,7 @@ def _in_all_ways(cost: Floats, rest: Floats, light: float) -> Ints:
             then = max(peak, before + costs[at])
             if then >= least or (steps > TRIED_STEPS and np.isfinite(least)):
                 return
-            if before in tried:  # another instance that is as full is no other way
+            if before in tried:  # an instance with the same load gives the same way
                 continue
             tried.add(before)
             steps += 1

@@ -1,12 +1,12 @@
 """FTLB: keys with backups; a key may change places with one of its backups, and no state moves.
 
-Why: who keeps copies of keys anyway, to survive the loss of an instance, can balance with them. An
-instance that is too full hands a key over to one of the key's backups and becomes a backup itself.
+Why: copies of keys that survive the loss of an instance can balance loads, too. An instance that is
+too full hands a key over to one of the key's backups, and becomes a backup of the key itself.
 How: an instance above UL = (1 + imbalance) * mean hands keys over to backups that have room, those
-of least M(k) first. From one that is still above UL keys leave, in the same order. The heaviest key
-without a home goes to the least loaded of its backups that takes it under UL. If there is none it
-goes to the least loaded instance, if need be in exchange for lighter keys there, those of least
-M(k); or to the next least loaded instance where that fits.
+of least M(k) first. If it is still above UL, keys leave it, in the same order. The heaviest key
+without a home goes to the least loaded of its backups that stays under UL with it. If there is
+none, the key goes to the least loaded instance where it fits, if need be in exchange for lighter
+keys there, those of least M(k).
 M(k) = S(k) / c(k)^beta * dn(k)^gamma, for S tuples of state, the load c and dn copies: a key goes
 early if its state is small, its load great, and if it has few copies.
 Law: no two copies of a key are at instances that fail together, and none is made or lost. The
@@ -14,8 +14,8 @@ greatest load is under UL, or less than before, or nothing changes. It ends, sin
 replaces a key by lighter ones.
 Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
 Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: roles are switched before any key is
-taken (the paper prefers it in words, and not in the algorithm); backups have a load too; as many
-lighter keys make room as are needed (in the paper one, with which loads
+taken (the paper prefers this in its words, not in its algorithm); backups have a load too; as many
+lighter keys make room as are needed (in the paper only one, and loads
 end further from the tolerance); a key that fits nowhere goes back where it was, unless another
 instance is better by more than the tolerance; an instance below LL = (1 - underload) * mean takes
 keys from the fullest (the paper has the bound theta_min, and no step that keeps it).
@@ -45,11 +45,11 @@ def plan_ftlb(
     underload: float = 1.0,
     domains: int | None = None,
 ) -> NewHolders:
-    """The keys whose copies take other roles, or lie elsewhere.
+    """The keys whose copies change roles or places.
 
-    All keys are whole. `beta`, `gamma` and `underload` are 0 or more. `underload`: an instance may
-    have that part less than the mean. `domains`: instances whose numbers are equal modulo it fail
-    together; None: each fails alone.
+    All keys are whole. `beta`, `gamma` and `underload` are 0 or more. `underload`: by what part of
+    the mean an instance may be below the mean. `domains`: instances whose numbers are equal modulo
+    it fail together; None: each fails alone.
     """
     first = _Plan(loads, imbalance, beta, gamma, domains)
     first.switch_roles()
@@ -58,7 +58,7 @@ def plan_ftlb(
     first.fill((1 - underload) * first.mean)
     if first.level.max() <= first.limit:
         return first.changes()
-    # Few heavy keys: backups that have been filled up may be in the way of all others.
+    # With few heavy keys, backups that the first try filled up may be in the way of other keys.
     second = _Plan(loads, imbalance, beta, gamma, domains)
     second.unload()
     second.place()
@@ -123,9 +123,9 @@ class _Plan:
                 self._hand_over(key)
 
     def unload(self) -> None:
-        """Take keys from each instance above the limit, until it is not.
+        """Take keys from each instance until it is not above the limit.
 
-        Its heaviest key stays if it fits nowhere: it would come back, and find lighter ones there.
+        Its heaviest key stays if it fits nowhere: it would only come back.
         """
         for instance in np.flatnonzero(self.level > self.limit).tolist():
             keys = self.native[instance]
@@ -171,7 +171,7 @@ class _Plan:
         slack = ROUNDING * self.mean
         for home in homes:
             keys = self.native[home]
-            moved = (self.cost - self.copy)[keys]  # at least, since a backup may stay behind
+            moved = (self.cost - self.copy)[keys]  # a lower bound: a backup may stay behind
             fits = among[keys] & (self.home[keys] == home)
             fits &= self.level[instance] + moved <= self.limit + slack
             fits &= self.level[home] - moved >= least - slack
@@ -225,7 +225,7 @@ class _Plan:
             self.guests[instance].add(key)
 
     def _weigh(self, key: int, instance: int, sign: int) -> None:
-        """The load of a key with a home at `instance`, beside its backups as they were."""
+        """Add (`sign` 1) or remove (-1) the load of a key with its home at `instance`."""
         cost, copy = sign * self.cost[key], sign * self.copy[key]
         if instance in self.backups_of(key):
             self.level[instance] += cost - copy
@@ -249,7 +249,7 @@ class _Plan:
         return bool(fits)
 
     def _placed(self, key: int) -> bool:
-        """Whether some instance takes a key, be it in exchange for lighter ones."""
+        """Place a key at an instance, if need be in exchange for lighter ones; whether it fits."""
         cost = self.cost[key]
         for instance in np.argsort(self.level, kind="stable").tolist():
             if self.is_shut(key, instance):
@@ -267,9 +267,9 @@ class _Plan:
         return False
 
     def _lighter(self, instance: int, below: float, enough: float) -> list[int] | None:
-        """The keys of least M(k) at an instance that are lighter than `below`; None: too few.
+        """The keys of least M(k) at an instance that are lighter than `below`.
 
-        As many as weigh `enough` together.
+        As many as weigh `enough` together; None if all of them weigh less.
         """
         native = self.native[instance]
         native = native[(self.home[native] == instance) & (self.cost[native] < below)]
@@ -298,7 +298,7 @@ class _Plan:
 
 
 def migration_index(cost: Floats, state: Floats, copies: Ints, beta: float, gamma: float) -> Floats:
-    """M(k) of (K,) keys: what leaves an instance first has the least; inf without load."""
+    """M(k) of (K,) keys: keys with the least leave an instance first; inf for keys without load."""
     index = np.full(len(cost), np.inf)
     loaded = cost > 0
     index[loaded] = state[loaded] / cost[loaded] ** beta * copies[loaded].astype(float) ** gamma

@@ -1,12 +1,12 @@
 """Plans over tasks instead of instances: a batch waits for the busiest task.
 
-Why: the instances of one task work one after another. To level them saves no time, and each home
-more of a divided key costs copies or searches. So few tasks need few homes, however many instances
-they host.
+Why: the instances of one task work one after another. Levelling them saves no time, and each
+additional home of a divided key costs copies or searches. So few tasks need few homes, however many
+instances they host.
 
-How: the loads of tasks are loads like those of instances, so every planner takes them
-(`over_tasks`). What it says of tasks is then said of instances (`at_instances`): a key that has a
-home at a task keeps it, and else takes the emptiest of the task's instances.
+How: the loads of tasks have the form of loads of instances, so every planner takes them
+(`over_tasks`). `at_instances` then turns shares at tasks into shares at instances: a key that has a
+home at a task keeps it; otherwise it gets the emptiest of the task's instances.
 
 Law: no plan over tasks has more work in all than the same shares at more homes.
 """
@@ -31,8 +31,8 @@ def has_several(loads: Loads) -> bool:
 def over_tasks(loads: Loads) -> Loads:
     """The loads of T tasks, as if each was one instance; there must be no backups.
 
-    What a key pays for several homes at one task is load that cannot be moved: a plan that leaves
-    the key alone leaves these homes.
+    The cost of a key's further homes at one task counts as load that cannot be moved: a plan that
+    leaves the key alone keeps these homes.
     """
     assert not len(loads.backups.keys)
     n_tasks, tasks = loads.hosts, loads.tasks
@@ -52,7 +52,7 @@ def over_tasks(loads: Loads) -> Loads:
 
 
 def at_instances(changed: NewShares, loads: Loads) -> NewShares:
-    """Key number -> task -> share, as instance -> share; `loads` are those of the instances.
+    """Key -> task -> share, turned into key -> instance -> share; `loads` are of instances.
 
     Keys that have the same shares at tasks as before are left out.
     """
@@ -73,7 +73,7 @@ def at_instances(changed: NewShares, loads: Loads) -> NewShares:
 
 
 def _home(homes: Ints, parts: Floats, hosted: Ints, level: Floats) -> int:
-    """Of the instances that a task hosts the one with most of a key, or else the emptiest."""
+    """Of the instances that a task hosts, the one with most of a key, or else the emptiest."""
     is_hosted = np.isin(homes, hosted)
     if is_hosted.any():
         return int(homes[is_hosted][parts[is_hosted].argmax()])

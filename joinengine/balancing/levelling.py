@@ -1,14 +1,14 @@
-"""Ending at the least maximum: what planners do where their limit cannot be met.
+"""Plans at the least maximum: the last step of planners if their limit cannot be met.
 
-Why: a key may be so heavy, or what is copied to each of its homes cost so much, that no plan comes
-below the limit. A planner that then gives up leaves a batch to wait for one instance. The target is
-therefore the least maximum that can be reached with what keys cost at each home.
+Why: a key may be so heavy, or its copies at each home so dear, that no plan comes below the limit.
+If a planner then gives up, the batch waits for one instance. The target is therefore the least
+maximum that can be reached, given what keys cost at each home.
 
-How: the key at the busiest instance is taken off all its homes and *filled in* again like water:
-over the fewest homes that stay below the limit, or over as many as lower the maximum, where each
-home pays the key's fixed part. That is repeated with the key that lowers the maximum most, until
-nothing does. If that is not enough, the heaviest keys are placed anew, below the least maximum at
-which all find homes; at last a few steps try several keys at once.
+How: a key at the busiest instance is taken off all its homes and *filled in* again like water: over
+the fewest homes that stay below the limit, or over as many as lower the maximum; each home pays the
+key's fixed part. Each step does so with the key that lowers the maximum most, until no key does. If
+that is not enough, the heaviest keys are placed anew, below the least maximum at which all find
+homes. Finally, a few steps try several keys at once.
 
 Law: the greatest load never rises. On small cases it is within 5 % of the least that is possible.
 Cost: a sort of the instances for each key that is tried: at most TRIED keys a step, and REBUILT.
@@ -31,13 +31,13 @@ from joinengine.balancing.workspace import DUST, Workspace
 TRIED = 12
 #: A step must lower the greatest load by this part.
 LEAST_GAIN = 1e-3
-#: A plan is done that ends within this part of what no plan is below.
+#: A plan is done once it is within this part of the lower bound of all plans.
 NEAR = 0.02
-#: Homes on other tasks may make the maximum so much greater.
+#: To spread homes over more tasks, the maximum may rise by this factor.
 SPREAD_OUT = 1.01
-#: If no key alone lowers the maximum, so many of them are tried together with so many others.
+#: If no single key lowers the maximum, how many keys are tried together with how many others.
 PARTNERS = 8
-#: So many of the heaviest keys are placed anew together, in so many tries to end lower.
+#: How many of the heaviest keys are placed anew together, and in how many tries to end lower.
 REBUILT, BISECTIONS = 256, 8
 #: Steps in which several keys are placed anew at once.
 THOROUGH_STEPS = 12
@@ -49,7 +49,7 @@ _Try = tuple[tuple[int, bool], ...]
 _Step = dict[int, dict[int, float]]
 
 
-#: What tries there are, if some keys of the busiest instance are tried.
+#: Some keys of the busiest instance -> the tries with them.
 _Way = Callable[[Workspace, Sequence[int]], Iterator[_Try]]
 
 
@@ -65,9 +65,9 @@ def filled(
 ) -> Filled:
     """The best homes for a key, if loads without it are (N,) `level`; `whole`: the best home.
 
-    Of the homes that stay within `limit` the fewest; if there are none, those with the least
-    maximum. Where it costs next to nothing they are spread over `tasks` (N,), so that none works
-    for several homes one after another.
+    The fewest homes that stay within `limit`; if no homes do, those with the least maximum. If it
+    costs almost nothing, they are spread over `tasks` (N,), so that no task works for several homes
+    one after another.
     """
     order = np.argsort(level, kind="stable")
     if whole:
@@ -81,9 +81,9 @@ def filled(
 
 
 def _tops(ascending: Floats, spread: float) -> Floats:
-    """(D,) how high the first one, two, .. instances stand once `spread` is poured over them.
+    """(D,) the level of the first one, two, .. instances once `spread` is poured over them.
 
-    An instance that is fuller than the others then are takes nothing, and ends the row.
+    The row ends before the first instance that is fuller than this level.
     """
     tops = (np.cumsum(ascending) + spread) / np.arange(1, len(ascending) + 1)
     return tops[: int(np.flatnonzero(tops >= ascending)[-1]) + 1]
@@ -95,7 +95,7 @@ def _poured(level: Floats, homes: Ints, spread: float, fixed: float) -> Filled:
     tops = _tops(level[homes], spread)
     homes, top = homes[: len(tops)], float(tops[-1])
     parts = (top - level[homes]) / spread if spread > 0 else np.zeros(len(homes))
-    if not parts.any():  # the first has a key that raises no level, be it for rounding
+    if not parts.any():  # a key that raises no level, perhaps by rounding, goes to the first home
         parts[0] = 1.0
     parts = parts / parts.sum()
     shares = {int(i): float(p) for i, p in zip(homes, parts, strict=True) if p > DUST}
@@ -111,9 +111,9 @@ def in_turn(level: Floats, order: Ints, tasks: Ints) -> Ints:
 
 
 def level_out(work: Workspace, limit: float) -> None:
-    """Place keys of the busiest instances anew until all are low enough, or none is better.
+    """Place keys of the busiest instances anew until loads are low enough or no step helps.
 
-    Low enough is `limit`, or NEAR what no plan is below.
+    Low enough is `limit`, or within NEAR of the lower bound of all plans.
     """
     if work.level.max() <= limit * (1 + DUST):
         return
@@ -162,7 +162,7 @@ def _rebuild(work: Workspace, goal: float) -> None:
     """
     loads, level = work.loads, work.level.copy()
     heavy = _heaviest(loads.spread + loads.fixed, REBUILT)
-    # What is paid at each home leaves least choice, and what weighs most: either may come first.
+    # Keys with dear homes and heavy keys leave the least choice: either kind may come first.
     ratio = loads.fixed[heavy] / np.maximum(loads.spread[heavy], DUST)
     orders = heavy.tolist(), heavy[np.argsort(-ratio, kind="stable")].tolist()
     for key in orders[0]:
@@ -200,7 +200,7 @@ def _rebuilt(work: Workspace, level: Floats, heavy: Sequence[int], top: float) -
 
 
 def least_possible(loads: Loads) -> float:
-    """What no plan is below: each key has as many homes as it needs, and pays for each of them."""
+    """A lower bound of all plans: each key has as many homes as it needs, and pays for each."""
     total, n = loads.spread + loads.fixed, loads.n_instances
     load = float(loads.rest.sum() + total.sum())
     heavy = total > load / n  # all others can be whole
@@ -235,8 +235,8 @@ def _pairs(work: Workspace, tried: Sequence[int]) -> Iterator[_Try]:
 def _afresh(work: Workspace, _: Sequence[int]) -> Iterator[_Try]:
     """The heaviest keys of all at once.
 
-    Those of which each home pays most stay whole, and are placed first: the others fill what is
-    left. It is tried how many these are.
+    The keys with the dearest homes stay whole and are placed first; the others fill the rest. The
+    tries differ in how many keys stay whole.
     """
     loads = work.loads
     heavy = _heaviest(loads.spread + loads.fixed, TRIED)
@@ -251,9 +251,9 @@ def _afresh(work: Workspace, _: Sequence[int]) -> Iterator[_Try]:
 def _best(work: Workspace, goal: float, tries: Iterable[_Try]) -> _Step | None:
     """Of some tries to fill in keys anew, the one with the least maximum.
 
-    What counts are the instances that the step touches; None: none ends below the busiest one.
-    Each key gets as few homes as leave the others room, since each pays the fixed part: below
-    `goal`, or below the maximum that there is.
+    The maximum is over the instances that the step touches; None: no try lowers the greatest load.
+    Each key gets as few homes as stay below `goal`, or below the present maximum, since each home
+    pays the fixed part.
     """
     loads, tasks = work.loads, work.loads.tasks
     peak, best = float(work.level.max()) * (1 - LEAST_GAIN), None
@@ -299,11 +299,11 @@ def _heaviest(weights: Floats, most: int) -> Ints:
 
 
 def divisible(loads: Loads, limit: float) -> Loads:
-    """The loads with other modes for keys that would else keep the greatest load above `limit`.
+    """The loads with other modes for keys that would otherwise keep a load above `limit`.
 
-    A key with one copied side costs each home that side; if both sides are divided, each home is
-    sent all tuples and stores its part. Where copies leave no way below the limit, the mode is
-    taken that ends lower.
+    Under COPIED, a key costs each home its copied side; under SPLIT, each home receives all tuples
+    and stores its part. If copies leave no way below the limit, a key gets the mode with the lower
+    maximum.
     """
     total = loads.spread + loads.fixed
     heavy = np.flatnonzero((total > limit) & loads.copied)

@@ -4,9 +4,9 @@ Why: placing whole keys is an assignment problem. A key that fits nowhere may st
 lighter keys of an instance make room; these are then placed in turn.
 How: a pool of keys without a home. The heaviest goes to the least loaded instance that takes it
 under UL = (1 + imbalance) * mean, if need be after *Adjust* has put lighter keys of that instance
-into the pool, those of greatest priority first. Keys of one kind (`compact.Items`) go together, as
-many as the instance is below the mean, at least one. If each key is a kind of its own, this is LLFD
-key by key.
+into the pool, those of greatest priority first. Keys of one kind (`compact.Items`) go together: as
+many as bring the instance to the mean, at least one. If each key is its own kind, this is LLFD key
+by key.
 Law: it ends, since each exchange replaces a key of the pool by lighter ones.
 Cost: O(|pool| log |pool|) without exchanges; one costs a pass over an instance's kinds of keys.
 Source: Fang et al., 2016 (arXiv 1610.05121), algorithm 1. Ours: a key that fits nowhere goes to the
@@ -43,7 +43,7 @@ def as_changes(loads: Loads, homes: Ints) -> NewShares:
 
 
 def whole_homes(loads: Loads) -> tuple[Ints, np.ndarray]:
-    """(K,) the instance with the greatest share of each key, and (K,) whether it has all of it."""
+    """(K,) the instance with the greatest share of each key, and (K,) whether the key is whole."""
     order = np.argsort(loads.shares, kind="stable")  # the greatest share is written last
     homes = np.empty(len(loads.hashes), np.int64)
     homes[loads.keys[order]] = loads.instances[order]

@@ -1,7 +1,7 @@
 """The loads that planners get: what each key costs its homes, and what cannot be moved.
 
-Load: the expected work of the next batch, or, for planners as their papers have them, tuples. Work
-is told in tuples too: as many as cost the same, at what a tuple of the operator costs as a mean. So
+Load: the expected work of the next batch, or tuples, as the papers have it. Work is stated in
+tuples too: as many as would cost the same, at the mean cost of a tuple of the operator. So
 tolerances and allowances for noise mean the same under both.
 
 A key's load has a part that can be divided among its homes (`spread`) and a part that every home
@@ -10,11 +10,11 @@ stores and probes with the other side; under SPLIT the pairs and the storing are
 home receives and probes with all. In tuples, which count what is *stored*, nothing is fixed under
 SPLIT.
 
-What is expected follows the last intervals, as far back as they agree (balancing.agreement).
+Expected loads follow the last intervals, as far back as these agree (balancing.agreement).
 
 Source: Fang et al. (JOS 2017) balance the tuples held; here loads are those of the last intervals,
-so that a planner follows a shift although all history is held. That the work of a key goes with the
-product of its sides: Simois (ICDCS 2019), FastJoin (IPDPS 2019).
+so that a planner follows a shift although all history is held. Simois (ICDCS 2019) and FastJoin
+(IPDPS 2019) take the work of a key as the product of its sides.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from joinengine.routing.table import RoutingTable
 #: the life of the state, copying costs X + D*Y messages and (D - 1)*Y copies, probing all homes
 #: D*(X + Y) messages: equal at X = Y. The margin keeps a key from flapping between the two.
 COPY_MARGIN = 2.0
-#: The pairs of so many tuples of a key are expected to come again by half.
+#: The pairs of a key with this many tuples are expected to recur by half.
 FEW_TUPLES = 2.0
 #: The fields of Loads that are (K,).
 _OF_KEYS = "hashes", "homes", "spread", "fixed", "held", "held_fixed", "copied", "split_sides"
 
 
 class Parts(NamedTuple):
-    """What the load of each key is made of.
+    """The parts of the load of each key.
 
-    `whole` (2, K): the tuples of a side at a home that stores all of them. `carried` (2, K): at a
-    home that stores none. `pairs` (K,): what is compared and made, wherever.
+    `whole` (2, K): the cost of a side's tuples at a home that stores all of them. `carried` (2, K):
+    at a home that stores none. `pairs` (K,): the cost of the pairs compared and made, at any home.
     """
 
     whole: Floats
@@ -60,7 +60,7 @@ class Parts(NamedTuple):
 
 
 class Backups(NamedTuple):
-    """Key `keys[b]` has a backup at `instances[b]`, which loads it by `load` (K,) of the key."""
+    """Key `keys[b]` has a backup at `instances[b]`; `load` (K,): what a backup of a key costs."""
 
     keys: Ints
     instances: Ints
@@ -73,17 +73,18 @@ _NO_BACKUPS = Backups(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 @dataclass(frozen=True)
 class Loads:
-    """A planner's input: K keys over N instances. All loads are in tuples, or work told in tuples.
+    """A planner's input: K keys over N instances. All loads are tuples, or work stated in tuples.
 
     `hashes` (K,) ascending; `homes` (K,) base homes; `spread` and `fixed` (K,) as above; `held`
     (K,) tuples of the state, of which every home has the `held_fixed` (K,); `copied` (K,) and
     `split_sides` (K,) how a key would be split.
     Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
-    key sum to 1 and stand together. `rest` (N,) cannot be moved. `hosts`: how many tasks host the
-    instances; 0: each has its own. `turn`: what each task works whatever comes; no load of an
-    instance has it. `row`: what it costs to move a tuple. `level` (N,): the loads under the present
-    modes of divided keys, which may be others than planners would choose now; empty: they are the
-    same. `left_only`: only left tuples may be divided, and right ones are then copied.
+    key sum to 1 and are adjacent. `rest` (N,): the load that cannot be moved. `hosts`: how many
+    tasks host the instances; 0: each has its own. `turn`: the fixed work of each task in a batch,
+    which is in no load of an instance. `row`: what it costs to move a tuple. `level` (N,): loads
+    under the present modes of divided keys, which may differ from the modes that planners would
+    choose now; empty: they do not. `left_only`: only left tuples may be divided, and right ones are
+    then copied.
     """
 
     hashes: Words
@@ -113,11 +114,11 @@ class Loads:
 
     @property
     def tasks(self) -> Ints:
-        """(N,) the task that hosts each instance; those of one work one after another."""
+        """(N,) the task that hosts each instance; a task works for its instances in turn."""
         return np.arange(self.n_instances) % (self.hosts or self.n_instances)
 
     def at_tasks(self, level: Floats) -> Floats:
-        """(N,) loads of instances -> (T,) those of tasks; a batch waits for the busiest one."""
+        """(N,) loads of instances -> (T,) loads of tasks; a batch waits for the busiest task."""
         return np.bincount(self.tasks, level).astype(float)
 
     def per_instance(self) -> Floats:
@@ -125,7 +126,7 @@ class Loads:
         return self.level.copy() if len(self.level) else self.as_planned()
 
     def as_planned(self) -> Floats:
-        """(N,) the same if divided keys had the modes that planners would choose."""
+        """(N,) the load of each instance if divided keys had the modes that planners choose."""
         return self._with(self.spread, self.fixed)
 
     def _with(self, spread: Floats, fixed: Floats) -> Floats:
@@ -139,7 +140,7 @@ class Loads:
         return np.asarray(self.rest + moved + copied)
 
     def heavy(self, least: float, table: RoutingTable) -> Loads:
-        """The loads in which a key below `least` cannot be moved, unless the table lists it."""
+        """The loads, in which keys below `least` count as immovable unless the table lists them."""
         heavy = self.spread + self.fixed >= least
         heavy[table.columns.rows_in(self.hashes)[1]] = True
         ours, backed = heavy[self.keys], heavy[self.backups.keys]
@@ -172,9 +173,9 @@ class Loads:
 
 
 class _Sums(NamedTuple):
-    """What (K,) keys have brought in some intervals, and (N,) what cannot be moved.
+    """The loads of (K,) keys in some intervals, and (N,) the `rest` that cannot be moved.
 
-    `row` and `turn` as in Loads; `backup` (K,): what a backup costs.
+    `row` and `turn` as in Loads; `backup` (K,): the cost of a backup of each key.
     """
 
     parts: Parts
@@ -194,11 +195,11 @@ def gather_loads(
 ) -> Loads:
     """The loads of the intervals in `history`, newest last, as they would be under `table`.
 
-    A planner may move the keys of `table` and those with arrivals. State is that after the newest
-    interval; a key that it does not report has no state. `backup_work`: the part of its key's load
-    that a backup is, in tuples; what it costs is known if loads are work. They are if the newest
-    interval has any, and then those before it that have none are left out. `left_only`: as in
-    `Loads`.
+    A planner may move the keys of `table` and the keys with arrivals. State is the state after the
+    newest interval; a key that this interval does not report has no state. Loads are work if the
+    newest interval has any, and then earlier intervals without work are left out. `backup_work`: if
+    loads are tuples, the load of a backup as a part of its key's load; if they are work, it is
+    known. `left_only`: as in `Loads`.
     """
     newest = history[-1]
     if newest.work is not None:
@@ -247,7 +248,7 @@ def _movable(history: Sequence[Interval], table: RoutingTable) -> Words:
 
 
 def _counted(history: Sequence[Interval], hashes: Words) -> tuple[Floats, Floats]:
-    """Twice (2, K) tuples per side and key: arrived in all intervals, held after the last one."""
+    """(2, K) tuples per side and key that arrived, and (2, K) held after the last interval."""
     arrived, held = np.zeros((2, 2, len(hashes)))
     for interval in history:
         some = interval.arrived.any(axis=0)  # `hashes` has all keys with arrivals
@@ -292,7 +293,7 @@ def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
     whole = carried + stored_s * arrived
     if not probed.any():  # as in an aggregation, whose tuples go where they are stored
         carried = np.zeros_like(carried)
-    # A tuple that meets all that has waited for it is no sign of others: few tuples say little.
+    # One tuple may meet all that waited for it, which predicts nothing: few tuples say little.
     pairs_s *= probed / (probed + FEW_TUPLES)
     unit = tuples / total_s if total_s > 0 else 0.0
     row = unit * (routed_s + stored_s)
@@ -302,16 +303,16 @@ def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
 
 
 def _routed_each(history: Sequence[Interval]) -> float:
-    """How many of the tuples that probe have been routed for it: less than one under a band."""
+    """Tuples routed per tuple that probes; below 1 under a band, where a tuple probes cells."""
     works: list[Work] = [interval.work for interval in history if interval.work is not None]
     routed, probed = (sum(float(work.done[row].sum()) for work in works) for row in (0, 2))
     return min(routed / probed, 1.0) if probed else 1.0
 
 
 def fixed_now(loads: Loads, table: RoutingTable) -> Floats:
-    """(K,) what each home of a key pays under the mode that it has in the table.
+    """(K,) what each home of a key pays under the key's mode in the table.
 
-    Of a grid each cell pays for the left tuples of its row, and for the right ones of its column.
+    Each cell of a grid pays for the left tuples of its row and the right tuples of its column.
     """
     fixed, columns = loads.fixed.copy(), table.columns
     rows, places = columns.rows_in(loads.hashes)
@@ -332,7 +333,7 @@ def _how_to_split(hashes: Words, sizes: Floats, table: RoutingTable) -> tuple[In
     """Per key the side to be divided, and whether to copy the other one."""
     split_sides = (sizes[Side.RIGHT] > sizes[Side.LEFT]).astype(np.int64)
     rows, places = table.columns.rows_in(hashes)
-    some = table.columns.copied[rows]  # they keep their side until the other is clearly larger
+    some = table.columns.copied[rows]  # the split side stays until the other is clearly larger
     ours, places = table.columns.split_sides[rows[some]], places[some]
     stays = sizes[1 - ours, places] < COPY_MARGIN * sizes[ours, places]
     split_sides[places[stays]] = ours[stays]

@@ -43,7 +43,7 @@ def plan_mintable(loads: Loads, imbalance: float, *, degree: int | None = None) 
 def plan_minmig(
     loads: Loads, imbalance: float, beta: float = 1.5, *, degree: int | None = None
 ) -> NewShares:
-    """No cleaning; those leave first that have most load^beta for their state."""
+    """No cleaning; keys with the most load^beta for each tuple of state leave first."""
     task = Task.of(loads, imbalance, beta, degree)
     return task.changes(task.balanced(task.cleaned(0)))
 

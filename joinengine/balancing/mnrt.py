@@ -3,8 +3,8 @@
 How (UL = (1 + imbalance) * mean of the load of the last intervals):
 1. *Unload.* Instances above UL give fragments to a pool. 2. *Load.* Instances below the mean take
    from it. Both choose greedily by what a move would do: merge a split key before moving a whole
-   one, go back to the base home before going elsewhere, cut last. All of a piece goes to one
-   instance, which is unloaded again if that was too much.
+   one, go back to the base home before going elsewhere, cut last. A piece goes to one instance as a
+   whole; if that was too much, the instance is unloaded again.
 3. *Gather.* Split keys that fit on one instance are put together there.
 4. If some instance is still above UL, it ends at the least maximum (`levelling`).
 
@@ -12,7 +12,7 @@ Law: if loads can be divided, no instance ends above UL, unless its immovable re
 is then unloaded again at most once, since it ends between the mean and UL. Cost: sorting the keys
 of overloaded instances, and a heap over the pool. Source: Fang et al., JOS 2017, algorithm 4 and
 table 2. Ours: the low set of the unload phase is that of algorithm 3; of the keys that are not
-merged or sent home the one that costs fewest tuples, moved now or copied later, where the
+merged or sent home, we take the one that costs fewest tuples, moved now or copied later, where the
 paper weighs the state alone (10,000 keys, z = 0.85, f = 1, 15 instances: a table of 27 entries
 instead of 70, 4 % less state moved, 11 % fewer copies sent); unloading again by L(d) > UL where the
 print tests the key's load, which would leave an instance near twice the mean; larger pieces first
@@ -40,7 +40,7 @@ from joinengine.balancing.workspace import DUST, Piece, Workspace
 
 
 class Effect(IntEnum):
-    """What moving a fragment does, best first."""
+    """The effects of moving a fragment, best first."""
 
     MERGE_BACK = 0
     MERGE_ELSEWHERE = 1
@@ -90,15 +90,15 @@ def _unload(work: Workspace, instance: int, mean: float, limit: float, low: Bool
 def _unload_cheapest(
     work: Workspace, instance: int, mean: float, limit: float, keys: Ints, shares: Floats
 ) -> list[Piece]:
-    """Take from the key that costs least of those that can bring the instance to the limit.
+    """Take from the cheapest of the keys that can bring the instance to the limit.
 
     After a whole key has left, the instance must be at the mean or above, or it would be filled
-    again. While no key can bring it to the limit, the heaviest of the lighter keys goes.
+    again. While no key can bring it to the limit, the heaviest of the lighter keys leaves.
     """
     offers = _Offers.of(work.loads, keys, shares)
     taken, lowest = list[Piece](), float(work.level.min())
-    # Keys are passed in order of load, so the next to go is always the last that was passed: a key
-    # that is heavier than the excess stays heavier, since the excess only falls.
+    # Keys are visited by falling load. A key that is heavier than the excess stays so, since the
+    # excess only falls; so the next to leave is always the last one visited.
     order = np.argsort(-offers.load, kind="stable")
     load, divided = offers.load[order], offers.divided[order]
     ascending = -load
@@ -125,11 +125,11 @@ def _unload_cheapest(
 
 
 class _Offers(NamedTuple):
-    """Keys that may leave an instance, (k,) each: their load there, and the part that divides.
+    """Keys that may leave an instance, (k,) each: their load there, and its divisible part.
 
     `moved`: the state that leaves with the whole key. A cut costs the part of `divisible` that
-    leaves with the piece, and `extra`, the cost of one home more: its tuples are probed there too,
-    or, if the other side is copied, copies are stored there now and from then on.
+    leaves with the piece, and `extra`, the cost of one more home: the key's tuples probe it too,
+    or, if the other side is copied, it stores copies now and from then on.
     """
 
     keys: Ints

@@ -8,8 +8,8 @@ none does, the one that ends lowest.
 Law: each exchange lowers the load of the more loaded of two instances; no key moves more than 5
 times, so it ends.
 Cost: an exchange looks at the pairs of instances that may gain most, and for each at the sorted
-loads of both; and N * N numbers are compared some times. A sigma under which keys that go back
-bring more than the goal is tried only if no other reaches it.
+loads of both; and N * N numbers are compared some times. If the keys that go back under some sigma
+already exceed the goal, that sigma is tried only if no other reaches the goal.
 Source: Gedik, VLDBJ 2014, as Fang et al. (2016 and JOS 2017) describe and run it. Ours: the best
 partner of a key is found by search in the sorted loads instead of by trying all pairs; the
 exchange chosen is the same.
@@ -37,7 +37,7 @@ LEAST_GAIN = 1e-9
 def plan_readj(loads: Loads, imbalance: float, sigma: float | None = None) -> NewShares:
     """The keys to place anew."""
     cost, goal = loads.spread + loads.fixed, _goal(loads, imbalance)
-    trials = dict[int, Bools]()  # by how many keys are heavy: as many are the same ones
+    trials = dict[int, Bools]()  # by the number of heavy keys: equal numbers mean the same keys
     for least in SIGMAS if sigma is None else (sigma,):
         heavy = cost >= least * _mean(loads)
         trials.setdefault(int(heavy.sum()), heavy)
@@ -68,7 +68,7 @@ def _goal(loads: Loads, imbalance: float) -> float:
 
 
 def _floor(loads: Loads, heavy: Bools) -> float:
-    """What the greatest load is not below if all but (K,) `heavy` keys are at their base homes."""
+    """A lower bound of the greatest load, if all but (K,) `heavy` keys are at their base homes."""
     cost = np.where(heavy, 0.0, loads.spread + loads.fixed)
     level = loads.rest + np.bincount(loads.homes, cost, minlength=loads.n_instances)
     heaviest = float((loads.spread + loads.fixed)[heavy].max(initial=0.0))
@@ -113,9 +113,9 @@ def _greatest(values: Floats, n: int) -> Ints:
 class _Pairs:
     """The best exchange of each ordered pair of instances, as far as it is known.
 
-    Keys are numbered by load, those of equal load by state; `cost`, `held` and `homes` (F,) are
-    theirs. `gain` (N, N): of the best exchange from one instance to another, 0 where that is not
-    known; there `bound` is what no exchange exceeds: half of the gap. If the heaviest key of the
+    Keys are numbered by load, those of equal load by state; `cost`, `held` and `homes` are (F,).
+    `gain` (N, N): the gain of the best exchange from one instance to another, 0 where it is not
+    known; there, `bound` (N, N) is its upper bound: half of the gap. If the heaviest key of the
     source is lighter than that, the best exchange is to move this key.
     """
 
@@ -124,10 +124,10 @@ class _Pairs:
         n = len(level)
         self.gain, self.bound, self.moved = np.zeros((3, n, n))
         self.key, self.partner = np.full((2, n, n), -1)
-        #: the greatest of each row
+        #: the greatest gain and bound of each row
         self._most_gain, self._most_bound = np.zeros((2, n))
         self._moves = np.zeros(len(cost), np.int64)
-        #: of keys with the same load the first
+        #: (F,) the first key with the same load
         self._first = np.searchsorted(cost, cost)
         #: instance * F + key of all keys that may move, ascending; and where instances begin
         self._codes = np.sort(homes * len(cost) + np.arange(len(cost)))
@@ -143,7 +143,7 @@ class _Pairs:
             rows = np.flatnonzero((self._most_bound >= most) & (self._most_bound > 0))
             if not len(rows):
                 break
-            # The greatest bounds first: then most of the others need not be looked at.
+            # The greatest bounds first: most other pairs then need no look.
             rows = rows[_greatest(self._most_bound[rows], looked_at)]
             bounds = self.bound[rows]
             places, targets = np.nonzero((bounds >= most) & (bounds > 0))
@@ -181,7 +181,7 @@ class _Pairs:
         self._renew([source, target])
 
     def _renew(self, changed: Iterable[int]) -> None:
-        """Forget what is known of pairs with an instance that has `changed`."""
+        """Forget the gains of pairs with an instance that has `changed`."""
         any_key = np.diff(self._bounds) > 0
         top = np.full(len(self.level), -1)
         top[any_key] = self._first_alike(np.flatnonzero(any_key), self._bounds[1:][any_key] - 1)
@@ -203,7 +203,7 @@ class _Pairs:
         self._most_bound[rows] = self.bound[rows].max(axis=1)
 
     def _first_alike(self, instances: Ints, places: Ints) -> Ints:
-        """Of each instance the first key with the load of that at a place among the codes."""
+        """(Q,) for each instance, its first key with the same load as the key at a place."""
         n_keys = len(self.cost)
         alike = self._first[self._codes[places] % n_keys]
         firsts: Ints = self._codes[np.searchsorted(self._codes, instances * n_keys + alike)]
@@ -236,7 +236,7 @@ class _Pairs:
     def _partners(self, targets: Ints, wanted: Floats) -> Ints:
         """(2, Q) the keys of (Q,) targets whose loads are next below and next above `wanted`.
 
-        No partner is a load of 0; of keys with the same load it is the one with least state.
+        Without a partner, the load is 0; of keys with the same load, the one with least state.
         """
         n_keys, begin = len(self.cost), self._bounds[targets]
         lighter = np.searchsorted(self.cost, wanted)

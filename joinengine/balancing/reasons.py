@@ -1,11 +1,11 @@
-"""Why a layout changes: the cause, how loads lie before and after, the cost, and the keys.
+"""Why a layout changes: the cause, the balance before and after, the cost, and the keys.
 
-Why: whoever watches a query wants to know what a plan answers to, what it promises, and what it
-costs, before the tuples have moved. A plan therefore carries its reason as a value.
+Why: before tuples move, a user wants to know why a plan is made, what it promises, and what it
+costs. A plan therefore carries its reason as a value.
 
 Law: the keys of a reason are those whose placements differ between the two tables, and its cost is
-what the moves then move. The cost is exact if the counts are and keys move whole; a share of a key
-is taken for that share of its tuples.
+what the moves then move. The cost is exact if the counts are exact and keys move whole; a share of
+a key is assumed to hold that share of its tuples.
 Cost: some array operations over the moves, and a loop over at most MOST_KEYS keys.
 """
 
@@ -25,25 +25,25 @@ from joinengine.model.keys import PAIR, U_ONE, Placement
 from joinengine.model.recovery import Recovery
 from joinengine.routing.moves import Moves, Replaced
 
-#: As many keys a reason tells one by one; the others are counted.
+#: How many keys a reason names one by one; further keys are only counted.
 MOST_KEYS = 100
 
 
 class Cause(StrEnum):
-    """What a change of the layout, or of the placement of one key, answers to."""
+    """Why the layout, or the placement of one key, changes."""
 
     #: the loads are out of the planner's tolerance
     OVERLOAD = "overload"
-    #: they are, and a key alone has more load than one instance may have
+    #: as OVERLOAD, and one key alone has more load than an instance may have
     HEAVY_KEY = "heavy key"
-    #: a key that had more homes has less load again; beside keys of the other causes
+    #: a divided key has less load again and gets fewer homes; appears beside other causes
     COOLED_KEY = "cooled key"
     #: the matrix or the biclique no longer fits the sizes of the streams
     SHAPE = "shape"
-    #: a candidate layout has learnt which keys are heavy, or how loads are; nothing moves
+    #: a candidate layout has new loads, or another head; nothing moves
     HEAD = "head"
     LOADS = "loads"
-    #: a plan would lower the loads, and not pay back what it moves; the layout stays
+    #: a plan would lower the loads but not repay what it moves; the layout stays
     DECLINED = "declined"
     #: a user wishes another layout, or another number of instances
     SWITCH = "switch"
@@ -54,14 +54,14 @@ class Cause(StrEnum):
     CAPACITY = "capacity"
     #: the state of instances is gone, and backups of their keys become homes
     LOSS = "loss"
-    #: an instance that had lost its state has it again, and is the home of its keys as before
+    #: an instance has recovered its lost state, and is the home of its keys again
     REFILLED = "refilled"
-    #: keys have come under another service level, or left one, or have copies that fail together
+    #: keys have entered or left a service level, or have copies that fail together
     LEVELS = "levels"
 
     @property
     def is_replan(self) -> bool:
-        """Whether the layout changes by itself, for balance."""
+        """Whether a planner changes the layout, for balance."""
         match self:
             case Cause.OVERLOAD | Cause.HEAVY_KEY | Cause.COOLED_KEY | Cause.SHAPE:
                 return True
@@ -93,7 +93,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How loads lie over the instances: the greatest and the mean, in tuples.
+    """The greatest and the mean load of the instances, in tuples.
 
     >>> Balance.of(np.array([2.0, 4.0])).skew
     1.3333333333333333
@@ -101,7 +101,7 @@ class Balance:
 
     greatest: float
     mean: float
-    #: of how many loads; None: of those of all instances
+    #: how many loads there are; None: one per instance
     places: int | None = field(default=None, compare=False)
 
     @classmethod
@@ -110,7 +110,7 @@ class Balance:
         return cls(float(np.max(level)), float(np.mean(level)), len(level))
 
     def total(self, instances: int) -> float:
-        """The sum of the loads, if there are `instances`: standbys have none of their own."""
+        """The sum of the loads of `instances` instances; standbys have no loads of their own."""
         return self.mean * (self.places or instances)
 
     @property
@@ -121,7 +121,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Tuples that change their home, and copies that are made of tuples that keep theirs."""
+    """Tuples that move to another home, and copies made of tuples that stay."""
 
     moved: float = 0.0
     copied: float = 0.0
@@ -134,7 +134,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """The keys of one hash that are placed anew, and why.
+    """The keys of one hash that are placed anew, and the cause.
 
     `load`: that of the last intervals, in work or tuples; None: not counted. `cost` as in Reason.
     """
@@ -151,13 +151,12 @@ class KeyChange:
 class Reason:
     """Why a layout changes.
 
-    `before`: the loads that the decision saw: what instances stored in the last intervals, or, if
-    no planner decided, what they hold. `after`: those that a planner expects; None: it expects
-    none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
-    heaviest first, and `more_keys`: how many there are beyond these. `shapes`: the shape before and
-    after, in words, if the layout has one and takes another. `switched_roles`: keys whose home and
-    backup change roles, so that no state moves. `ways`: how instances have gone on that had lost
-    their state.
+    `before`: the loads behind the decision: those of the last intervals, or, if no planner decided,
+    the tuples that instances hold. `after`: the loads that a planner expects; None: no planner.
+    `cost`: what moves; None: not known in advance. `keys`: the keys that are placed anew, heaviest
+    first; `more_keys`: how many more there are. `shapes`: the old and the new shape in words, if a
+    shape changes. `switched_roles`: the number of keys whose home and a backup change roles, so
+    that no state moves. `ways`: how instances that had lost their state go on.
     """
 
     cause: Cause
@@ -171,7 +170,7 @@ class Reason:
     ways: tuple[tuple[Recovery, tuple[int, ...]], ...] = ()
 
     def at_cost(self, cost: Cost | None) -> Reason:
-        """The same reason, if the state does otherwise than the plan says."""
+        """The same reason with another cost, if the state moves otherwise than planned."""
         return replace(self, cost=cost, keys=tuple(replace(key, cost=cost) for key in self.keys))
 
     def __str__(self) -> str:
@@ -190,7 +189,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is known of keys: their loads, the newest interval, and the most load of an instance."""
+    """The counts behind a plan: loads of keys, the newest interval, an instance's load limit."""
 
     loads: Loads
     newest: Interval
@@ -206,9 +205,8 @@ def reason_of(
 ) -> Reason:
     """The reason of a plan that places keys anew; `moves`: those of `changed`.
 
-    `balances`: before and after. If a planner decided (OVERLOAD), it may be a key that is too heavy
-    for one instance; otherwise each key has the cause of the plan. `counted` None: loads and costs
-    are unknown.
+    `balances`: before and after. Each key has the cause of the plan; but if that is OVERLOAD, the
+    key may be too heavy for one instance. `counted` None: loads and costs are unknown.
     """
     before, after = balances
     hashes = np.array([change.hash_ for change in changed], np.uint64)
@@ -256,8 +254,8 @@ def _heaviest(weights: Floats) -> list[int]:
 def rows_of(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floats]:
     """(C,) tuples of each key that move, and copies that are made; `hashes` (C,) ascending.
 
-    Of the tuples of a range that are read once for each new home, as many move as old homes drop
-    them; the others are copies.
+    A range is read once for each new home and dropped at some old homes: as many readings as there
+    are drops are moves, and the others are copies.
     """
     moved, copied = np.zeros((2, len(hashes)))
     for side in PAIR:

@@ -1,4 +1,4 @@
-"""From the shares that a planner gives keys to their placements.
+"""Placements from shares: turns the shares that a planner gives keys into ranges of u.
 
 Law: ranges of u stay where they are as far as the new shares allow, so that little state moves.
 """

@@ -3,12 +3,12 @@
 Why: a planner sees numbers, never tuples. Per instance, side and interval a task reports exact
 counts for the keys that could unbalance it, and one sum for all other keys.
 
-Which keys: those with more than 1/H of the tuples that an instance stored from either side (so at
-most 2 H = 8192 of them), of the pairs that it compared or of its results, and those in the routing
-table. Keys lighter than that cannot unbalance an instance: were all its keys so light, hashing
-would leave it within 1/sqrt(H) = 1.6 % of the mean.
-For keys that earlier intervals of the history reported, the held tuples are counted too, so that
-the newest interval knows the state of every key that a planner may move (`counting`).
+Which keys: those in the routing table, and those with more than 1/H of the tuples that an instance
+stored from either side (so at most 2 H = 8192 of them), of the pairs that it compared or of its
+results. Lighter keys cannot unbalance an instance: if all its keys were that light, hashing would
+leave it within 1/sqrt(H) = 1.6 % of the mean.
+The held tuples of keys that earlier intervals reported are counted too, so that the newest interval
+has the state of every key that a planner may move (`counting`).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-#: One of so many instances that should have received n tuples has received n + 3 sqrt(n) by chance
-#: in one interval of a hundred. Of more of them one has more, as often.
+#: If NOISE_AMONG instances expect n tuples each, one of them receives n + NOISE_SIGMAS * sqrt(n) by
+#: chance in one interval of a hundred. With more instances, this limit is higher (`noise`).
 NOISE_SIGMAS, NOISE_AMONG = 3.0, 8
-#: A key is reported if it has more than one part in this many of an instance's tuples of a side.
+#: H: a key is reported if it has more than 1/H of an instance's tuples of a side.
 HEAVY_PART = 4096
-#: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
-#: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
+#: A light report has at most MOST_LIGHT heavy keys per side and instance. A sparing one has only
+#: keys with more than 1/LIGHT_PART of the tuples or pairs: no lighter key alone unbalances it.
 MOST_LIGHT, LIGHT_PART = 32, 64
-#: So few tuples of a side, or pairs, cost an instance some 1.5 ms, of which a plan would save a
-#: part; to count keys costs half a millisecond and more. So a sparing report of fewer tells no key,
-#: unless there are ABOVE times as many as an instance had on average, and LEAST_TUPLES.
+#: This many tuples of a side, or pairs, cost an instance about 1.5 ms, of which a plan would save a
+#: part; counting keys costs half a millisecond or more. So with fewer tuples, a sparing report is
+#: empty, unless they are ABOVE times the last mean of an instance, and at least LEAST_TUPLES.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
 ABOVE, LEAST_TUPLES = 1.25, 1000
 
@@ -53,8 +53,9 @@ class KeyCounts(NamedTuple):
     """Counts of single keys, one row per (instance, side, key).
 
     `probed`: tuples of the side that have probed for the key; `candidates`, `results`: the pairs
-    that these were compared with, and made; no row: keys are not weighed. `backups`: how many the
-    predicates of service levels give a key (0: none names it); or no row.
+    that they were compared in, and that they made. All three are empty if work is not weighed.
+    `backups`: how many backups the predicates of service levels give a key (0: no predicate names
+    it); empty without such predicates.
     """
 
     instances: Ints
@@ -82,7 +83,7 @@ class KeyCounts(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What work costs at the end of an interval; as in `Work`."""
+    """The prices of work at the end of an interval; the fields are as in `Work`."""
 
     costs: Floats
     hosts: int
@@ -90,13 +91,13 @@ class Prices(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What the keys and the instances of an operator have done in an interval, and what that costs.
+    """The work of the keys and the instances of an operator in an interval, and what it costs.
 
-    (2, K) per side of the probing tuples and key: `probed`, each tuple once; `candidates`, pairs
-    compared; `results`. (5, N) `done`: of each instance the tuples routed to it, stored, and
-    probing, pairs and results, and (5, N) `others`: of these, what keys that are not reported have
-    done. `costs` (5,): seconds for each of the five. `hosts`: how many tasks have hosted the
-    instances. `turn_s`: seconds that a task needs whatever comes.
+    `probed`, `candidates`, `results` (2, K): per side of the probing tuples and key, the tuples
+    (each once), the pairs compared and the results. `done` (5, N): per instance, the tuples routed,
+    stored and probing, the candidates and the results. `others` (5, N): the part of `done` by keys
+    that are not reported. `costs` (5,): seconds for each of the five. `hosts`: how many tasks have
+    hosted the instances. `turn_s`: seconds that a task needs even without tuples.
     """
 
     probed: Floats
@@ -116,14 +117,14 @@ class Work(NamedTuple):
 class Interval(NamedTuple):
     """The counts of one operator in one interval.
 
-    (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state after it, per side and
-    each tuple once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the
-    interval and (2, N) `state` after it. `tasks`: how many tasks routed them. `holders` (2, P):
-    keys, as columns, and instances that hold any of them. Backups do not count in `rest`; `backed`
-    (N,): those that each instance stored, of keys that are not reported; empty: there are none.
-    `named` (K,): the backups that predicates of service levels give; 0, or empty: they name none.
-    `whole`: all heavy keys are there; otherwise the heaviest of them (MOST_LIGHT).
-    `work`: None: planners balance tuples.
+    `hashes` (K,): the keys. `arrived`, `held` (2, K): per side, the tuples that arrived, and those
+    in the state after the interval, each tuple once. `rest` (N,): the tuples of other keys that an
+    instance stored, without backups; `backed` (N,): these backups, or empty if there are none.
+    `stored`, `state` (2, N): the tuples that an instance stored in the interval, and holds after
+    it; copies count. `tasks`: how many tasks routed the tuples. `holders` (2, P): pairs of a key
+    (its place in `hashes`) and an instance that holds it. `named` (K,): the backups that predicates
+    of service levels give; 0, or empty: no predicate names the key. `whole`: whether all heavy keys
+    are there, not only the heaviest (MOST_LIGHT). `work`: None if planners balance tuples.
     """
 
     hashes: Words
@@ -146,7 +147,7 @@ class Interval(NamedTuple):
 
     @property
     def unlisted(self) -> float:
-        """How many tuples a key may have brought that is not listed, if the report was light."""
+        """The most tuples that a key missing from a light report may have brought."""
         if self.whole:
             return 0.0
         most = float(self.stored.sum(axis=0).max(initial=0.0))
@@ -167,7 +168,7 @@ class Interval(NamedTuple):
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             fields = {name: arrays[name] for name in cls._fields if name in arrays}
             work_arrays = {n.removeprefix(_WORK): arrays[n] for n in arrays if n.startswith(_WORK)}
-        whole = bool(fields.get("whole", True))  # as all were in earlier versions
+        whole = bool(fields.get("whole", True))  # earlier versions had only whole reports
         work = None
         if work_arrays.keys() | {"turn_s"} == {*Work._fields}:  # an earlier version knew no turns
             numbers = {
@@ -189,28 +190,28 @@ def skew(loads: Floats | Ints) -> float:
 
 
 def noise(load: float, among: int = NOISE_AMONG) -> float:
-    """By how much the greatest of so many loads may differ from the expected one by chance."""
+    """How far the greatest of `among` loads may exceed an expected `load` by chance, in tuples."""
     sigmas = math.sqrt(NOISE_SIGMAS**2 + 2 * math.log(max(among / NOISE_AMONG, 1.0)))
     return sigmas * math.sqrt(load)
 
 
 def is_small(interval: Interval) -> bool:
-    """Whether no instance had so much to do that it gains by counting all keys."""
+    """Whether every instance had too little to do to gain by counting all keys."""
     work = interval.work
     pairs = 0.0 if work is None else float(work.done[3].max(initial=0.0))
     return float(interval.stored.max(initial=0.0)) < FEW_TUPLES and pairs < FEW_PAIRS
 
 
 def few_after(history: Sequence[Interval]) -> int:
-    """Of fewer tuples of a side, in the batch after some intervals, a sparing report tells none."""
+    """`Asked.few` of the batch after some intervals, in tuples of a side."""
     mean = float(history[-1].stored.mean(axis=1).max(initial=0.0)) if history else FEW_TUPLES
     return max(min(max(int(ABOVE * mean), LEAST_TUPLES), FEW_TUPLES), 1)
 
 
 def loads_of(history: Sequence[Interval]) -> Floats:
-    """(N,) what instances have had in some intervals, in tuples.
+    """(N,) the loads of instances in some intervals, in tuples.
 
-    If they were weighed, it is their work, in tuples that cost as much.
+    If work was weighed, they are the work, stated in tuples of equal cost.
     """
     tuples = np.sum([interval.stored.sum(axis=0) for interval in history], axis=0)
     works = [interval.work for interval in history if interval.work is not None]
@@ -221,7 +222,7 @@ def loads_of(history: Sequence[Interval]) -> Floats:
 
 
 def parts_of(interval: Interval) -> Floats:
-    """(K,) the part of each key in all that was stored, or in all work, if it is weighed."""
+    """(K,) each key's part of all tuples stored, or of all work if it is weighed."""
     arrived, work = interval.arrived.sum(axis=0), interval.work
     total = float(interval.stored.sum())
     if work is not None and work.seconds().sum() > 0:
@@ -241,9 +242,9 @@ def summarise(
 ) -> Interval:
     """The reports of one interval, made under `table`; `stored`, `state` (2, N) as in `Interval`.
 
-    `backed`: how many of the stored are backups (2, N), and the base function; None: no key has
-    any. The result does not depend on the homes of a key, so intervals under different tables add
-    up.
+    `backed`: how many of the stored tuples are backups (2, N), and the base function; None: there
+    are no backups. The result does not depend on the homes of a key, so intervals under different
+    tables can be added.
     """
     hashes, where = known = numbered(counts.hashes)
     n = stored.shape[1]
@@ -255,7 +256,7 @@ def summarise(
     if backed is None:
         held = _per_key(counts, held, known, table)
     else:
-        # Backups may still have what has expired: runs leave as a whole, and theirs are others.
+        # Backups may still hold expired tuples: runs expire whole, and backups have other runs.
         keys, instances, _ = fragments_of(hashes, table, backed[1])
         homes = np.zeros(len(hashes), np.int64)
         homes[keys] = instances
@@ -289,7 +290,7 @@ def weighed(
 ) -> Interval:
     """The interval that `summarise` has made of `counts` under `table`, with its work.
 
-    `base`: the base function; None: keys do not lie by one. `done` as in `Work`.
+    `base`: the base function; None: the layout does not place by key. `done` as in `Work`.
     """
     known = numbered(counts.hashes)
     n, weights = done.shape[1], (counts.probed, counts.candidates, counts.results)
@@ -319,8 +320,8 @@ def _probed(
 ) -> Floats:
     """(2, K) tuples per side and key that have probed, each once.
 
-    All homes are probed by each tuple of a key; but by those of the split side one, if the other is
-    copied, and a line of cells under GRID.
+    A tuple probes all homes of its key. But under COPIED a tuple of the split side probes one home,
+    and under GRID a tuple probes a line of cells.
     """
     most, total = _most_and_total(counts, values, keys)
     rows, places = table.columns.rows_in(keys[0])
@@ -364,7 +365,7 @@ def _per_key(
 def _most_and_total(
     counts: KeyCounts, values: Floats, keys: tuple[Words, Ints]
 ) -> tuple[Floats, Floats]:
-    """(2, K) per side and key the greatest value of an instance, and the sum."""
+    """(2, K) per side and key the greatest value at an instance, and (2, K) the sum."""
     hashes, where = keys
     n, where = len(hashes), counts.sides * len(hashes) + where
     most = np.zeros((2, n))

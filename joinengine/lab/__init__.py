@@ -1,5 +1,5 @@
 """The laboratory: queries, generated streams, simulation, comparison, and the command line.
 
-Nobody needs it to run a join of his own, and no room before it imports it, but for the one module
-that hands it its options (joinengine.api.trials).
+You do not need it for joins of your own. No other package imports it, except for the one module
+that passes it its options (joinengine.api.trials).
 """

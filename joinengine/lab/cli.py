@@ -1,4 +1,4 @@
-"""The command line: its commands, and what becomes of their errors.
+"""The command line: its commands, and how their errors become exit codes.
 
 Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
 query, a checkpoint that another driver took, results that differ from DuckDB's), 130 after Ctrl-C
@@ -19,14 +19,14 @@ from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 
 
 class _Home(NamedTuple):
-    """Where a command is written, and what it does, in a line of `joinengine --help`."""
+    """The module of a command, and its line in `joinengine --help`."""
 
     module: str
     name: str
     says: str
 
 
-#: The commands. A module is loaded when its command is asked for: all of them take a second.
+#: The commands. A module is loaded when its command is used: loading all of them takes a second.
 _HOMES = {
     "run": _Home("commands.running", "run", "Join a generated, skewed stream or your own data."),
     "compare": _Home("commands.running", "compare", "The same under several layouts."),

@@ -33,7 +33,7 @@ from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
 
-#: To add a layout: a module, and a line here.
+#: To add a layout, write a module and add a line here.
 LAYOUTS: Mapping[str, type[LayoutChoice]] = {
     choice.name: choice
     for choice in (
@@ -97,7 +97,7 @@ __all__ = [
 def choose(layout: str | LayoutChoice) -> LayoutChoice:
     """A layout from its name, with settings after a colon; or the layout itself.
 
-    Raises InvalidRequest for an unknown name or setting, and for a value that is none.
+    Raises InvalidRequest for an unknown name or setting, and for a value that a setting refuses.
 
     >>> choose("bi-6").subgroup_count, choose("mixed:table_limit=300,beta=1.2").beta
     (6, 1.2)
@@ -124,13 +124,16 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
 
 
 def asked_or_auto(layout: str | LayoutChoice | None) -> LayoutChoice:
-    """As `choose`; None: none was asked for."""
+    """The layout that `choose` gives, or `Unasked` if `layout` is None."""
     return Unasked() if layout is None else choose(layout)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A layout, the choice that made it, and for how many instances; it may use fewer."""
+    """A layout, the choice that made it, and the number of instances asked for.
+
+    The layout may use fewer instances than `wanted`.
+    """
 
     choice: LayoutChoice
     layout: Layout
@@ -153,7 +156,7 @@ class Chosen:
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """The instances that do not have all copies that the layout names, since they were lost."""
+        """The instances that have lost their state and do not have all their copies again."""
         copied = self.layout.copied
         return () if copied is None else tuple(instance for instance, _ in copied.incomplete)
 

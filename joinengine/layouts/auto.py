@@ -1,12 +1,12 @@
 """The layout that chooses: per key the cheapest mode, by measured costs; most keys stay hashed.
 
-Why: no single layout is best for every stream, nor for every key of one. What is best follows from
-what tuples, pairs and results of a key cost, which is measured anyway.
+Why: no single layout is best for every stream, nor for every key of a stream. The best one follows
+from what the tuples, pairs and results of a key cost, which tasks measure anyway.
 
 How: heavy keys are divided the way that costs least (`balancing.dividing`), others moved by MNRT's
-planner. A plan is taken if the busiest task then has less by more than noise, and if that pays back
-the tuples that move before the loads are expected to change again. What is declined is told
-with what it would have cost. Reports are light while loads are level, so that even streams cost
+planner. A plan is taken if it relieves the busiest task by more than noise, and if that repays the
+tuples that move before the loads are expected to change again. A declined plan is reported with the
+cost that it would have had. Reports are light while loads are level, so that even streams cost
 little more than under `hash`.
 
 Law: functions of the layout and of the history. No plan raises the greatest load of a task.
@@ -41,27 +41,28 @@ from joinengine.routing.base_functions import Base
 from joinengine.routing.moves import Moves, plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 
-#: A plan must be able to save this part of what a task works whatever comes: so much the driver
-#: works for it, and what a few thousand tuples cost is no better known. The first plan must save it
-#: in any case, since tasks count listed keys from then on, for a fifth of it.
+#: A plan is due only if it could save this part of a task's fixed work (`Loads.turn`): the driver
+#: works that much to make it, and the cost of a few thousand tuples is not known more exactly. The
+#: first plan must save it too: tasks then start to count listed keys, which costs a fifth of it.
 TURN_PART = 0.5
-#: An instance need not be relieved of less than this part of what a task works.
+#: An instance needs no relief while its load is below this part of the mean work of a task.
 TASK_PART = 0.1
-#: So much more work tasks may have that their instances are as busy as each other.
+#: To level the instances of each task, a plan may raise the work of tasks by this factor.
 EVENNESS = 1.05
-#: A key is left where it is if its load is below this part of what an instance has as a mean:
-#: thousands of such keys would have to move to relieve one instance.
+#: A key stays where it is if its load is below this part of the mean load of an instance: a great
+#: many such keys would have to move to relieve one instance.
 LIGHT = 0.01
-#: So no key is counted that has less than one in so many of an instance's tuples, pairs or results.
+#: Tasks therefore do not report keys with less than 1/HEAVY of an instance's tuples, pairs or
+#: results, unless the routing table lists them.
 HEAVY = 128
 
 
 class _Seen(NamedTuple):
-    """What a plan is made of and judged by.
+    """What a plan is made from and judged by.
 
-    `recent`: of the history what agrees with the newest interval. `before`: (T,) the loads of
-    tasks. `tolerance`: by what part an instance may be above the mean. `due`: whether loads are out
-    of tolerance.
+    `recent`: the last intervals that agree with the newest one. `before`: (T,) the loads of tasks.
+    `tolerance`: by what part of the mean an instance may exceed the mean. `due`: whether loads are
+    out of tolerance.
     """
 
     layout: KeyBased
@@ -74,15 +75,16 @@ class _Seen(NamedTuple):
 
     @property
     def loads(self) -> Loads:
-        """Without those that are too light to be moved."""
+        """The loads, in which keys too light to be moved count as immovable."""
         return self.counted.loads
 
 
 @dataclass(frozen=True)
 class Auto(Dividing):
-    """Per key the cheapest of all modes.
+    """Each key in the cheapest of all modes.
 
-    `keyless`: any two tuples may match, so that it is a matrix or a biclique (`layouts.keyless`).
+    `keyless`: whether any two tuples may match. The layout is then a matrix or a biclique
+    (`layouts.keyless`).
     """
 
     intervals: int = setting(
@@ -108,13 +110,13 @@ class Auto(Dividing):
 
     @override
     def serving(self, condition: Condition) -> Self:
-        """By keys, if the condition has any."""
+        """The choice for a condition: it places by key if the condition has keys."""
         keyless = without_keys(condition) is not None
         return replace(super().serving(condition), keyless=keyless)
 
     @override
     def lines(self, instances: int) -> list[str]:
-        """What it is without keys."""
+        """Which layouts serve a join without keys."""
         what = (
             "any two tuples may match: a matrix (dynamic) or a biclique (bi), whichever costs less"
         )
@@ -123,12 +125,12 @@ class Auto(Dividing):
     @property
     @override
     def counts_keys(self) -> bool:
-        """Unless there are none."""
+        """Whether there are keys to count."""
         return not self.keyless
 
     @override
     def start(self, instances: int) -> Layout:
-        """All keys at their base homes; without keys the kind that uses most instances."""
+        """All keys at their base homes; without keys, the kind that uses more instances."""
         return keyless.start(instances) if self.keyless else super().start(instances)
 
     @override
@@ -152,12 +154,12 @@ class Auto(Dividing):
     @property
     @override
     def heavy_part(self) -> int:
-        """Keys that are lighter are not moved; so they need not be told."""
+        """No plan moves lighter keys, so tasks need not report them."""
         return HEAVY
 
     @override
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
-        """If loads are out of tolerance; until they are, a few keys are enough."""
+        """Whether loads are out of tolerance; until they are, a few keys are enough."""
         if not history or not isinstance(layout, KeyBased):
             return False
         loads = self.gather(layout.base, layout.table, alike(agreeing(history)))
@@ -171,7 +173,7 @@ class Auto(Dividing):
 
     @override
     def changes(self, loads: Loads) -> NewShares:
-        """MNRT's, for keys that are not divided."""
+        """The changes of MNRT, for keys that are not divided."""
         return plan_mnrt(loads, self.imbalance)
 
     @override
@@ -180,7 +182,7 @@ class Auto(Dividing):
 
     @override
     def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
-        """The plan that pays; one that keeps the layout, if none does; None: none is due."""
+        """The first plan that pays; else a declined one, which keeps the layout; else None."""
         if isinstance(layout, Grid | Biclique):
             life = len(history) / max(self.payback, ROUNDING)
             return keyless.plan(layout, history, max(wanted, layout.instances), life)
@@ -212,10 +214,10 @@ class Auto(Dividing):
         return _Seen(layout, history, recent, counted, before, tolerance, due=due)
 
     def _divided(self, seen: _Seen, stay: Sequence[int]) -> list[RoutingTable]:
-        """The tables that would be best, whether or not they pay, best first.
+        """The best tables, whether or not they pay, best first.
 
-        Where tasks host several instances, these are levelled, too, if it costs next to nothing;
-        but that moves more.
+        If tasks host several instances, the first table may level these too, where that costs
+        almost nothing; it moves more tuples.
         """
         table, loads = seen.layout.table, seen.loads
         even = divide(table, loads, seen.tolerance, stay)
@@ -227,7 +229,7 @@ class Auto(Dividing):
         return [even, few] if cheap else [few]
 
     def _judged(self, seen: _Seen, wanted: RoutingTable) -> tuple[Plan | None, bool]:
-        """The plan to a table, and whether it pays; if not, what is told of it (None: nothing)."""
+        """The plan to a table, and whether it pays; if not, the plan to report as declined."""
         loads, before, table = seen.loads, seen.before, seen.layout.table
         cause = Cause.OVERLOAD if seen.due else Cause.COOLED_KEY
 
@@ -262,9 +264,9 @@ class Auto(Dividing):
         return loads.at_tasks(loads.per_instance())
 
     def _tolerance(self, loads: Loads, level: Floats) -> float:
-        """By what part an instance may be above the mean.
+        """By what part of the mean an instance may exceed the mean.
 
-        If a task has many instances, that of one is a small part of what the task works.
+        If a task hosts many instances, the load of one is a small part of the task's work.
         """
         if not has_several(loads):
             return self.imbalance
@@ -272,9 +274,9 @@ class Auto(Dividing):
         return max(self.imbalance, of_task / max(float(level.mean()), ROUNDING) - 1)
 
     def _gain(self, before: Floats, after: Floats, *, due: bool) -> float:
-        """What a plan saves an interval, for loads (T,) of tasks; 0: no more than noise.
+        """What a plan saves per interval, for loads (T,) of tasks; 0: no more than noise.
 
-        If none is `due`, what counts is work in all.
+        If no plan is `due`, this is the mean over tasks, not the gain of the busiest task.
         """
         if not due:
             return float((before - after).mean())
@@ -283,15 +285,15 @@ class Auto(Dividing):
         return gain if gain >= enough else 0.0
 
     def _affordable(self, seen: _Seen, wanted: RoutingTable) -> RoutingTable | None:
-        """The changes for which an interval moves not too much of the state; None: all of them.
+        """As many changes as fit into what one interval may move; None: all of them fit.
 
-        Those come first that relieve overloaded tasks most for each tuple.
+        The changes that relieve overloaded tasks most for each tuple moved come first.
         """
         layout, loads, newest = seen.layout, seen.loads, seen.counted.newest
         changed = replaced(layout.table, wanted, layout.base)
         hashes = np.array([change.hash_ for change in changed], np.uint64)
         rows = np.sum(rows_of(plan_moves(changed), newest, hashes), axis=0)
-        # Copies can be more than the state has tuples, so that a part of 1 would be a limit, too.
+        # A plan may copy more tuples than the state has, so even 1 would be a limit: it means none.
         most = self.most_moved * float(newest.state.sum()) if self.most_moved < 1 else np.inf
         if len(changed) < 2 or rows.sum() <= most:
             return None
@@ -316,7 +318,7 @@ class Auto(Dividing):
 
 @dataclass(frozen=True)
 class Unasked(Auto):
-    """`auto` where none was asked for: a checkpoint keeps the layout that it was begun with."""
+    """`auto` if the user names no layout: a checkpoint keeps the layout that it began with."""
 
     is_asked: ClassVar[bool] = False
 
@@ -327,11 +329,11 @@ def _rows(plan: Plan) -> float:
 
 
 def _readers(loads: Loads, moves: Moves) -> int:
-    """How many tasks read what moves side by side: those of the new homes."""
+    """How many tasks read the moved state in parallel: those that host the new homes."""
     targets = np.array([pull.target for pull in moves.pulls], np.int64)
     return max(len(np.unique(loads.tasks[targets])), 1)
 
 
 def _listing(table: RoutingTable, loads: Loads) -> float:
-    """What it may cost each task to list a first key: next to nothing, unless batches are small."""
+    """What it may cost each task if a first key is listed; 0 if the table lists keys already."""
     return 0.0 if table.placements else TURN_PART * loads.turn

@@ -1,8 +1,9 @@
-"""Over how many instances the backups of one home lie.
+"""The setting `spread` of `ftlb`: over how many instances the backups of one home lie.
 
-Why: if they all lie at the next instance, that one works for two once the home is lost, and it has
-filled up with backups where roles should change for balance. Spread over several, each of them
-takes a part. The price: more pairs of instances have all copies of some key between them.
+Why: if they all lie at the next instance, that instance does the work of two once the home is lost,
+and it is full of backups when roles should change for balance. If they are spread over several
+instances, each takes a part. The price: more pairs of instances hold all copies of some key between
+them.
 
 Law: however they are spread, the state survives the loss of as many instances as keys have backups.
 """
@@ -17,7 +18,7 @@ Spread = int | str | None
 
 ALL = "all"
 DEFAULT_SPREAD = 1
-#: A manifest has a row of roles for each instance and each of those over which backups are spread.
+#: A limit, because a manifest holds `instances` * `spread` rows of roles.
 MOST_SPREAD = 64
 SPREAD_MEANING = (
     "over how many other instances the backups of one home lie, or all; with more of them a loss "
@@ -26,7 +27,7 @@ SPREAD_MEANING = (
 
 
 def check_spread(spread: Spread, *, standby: bool) -> None:
-    """Raise InvalidRequest for a number that is too low or too high, and beside standbys."""
+    """Raise InvalidRequest for a number out of range, and for a spread together with standbys."""
     if isinstance(spread, int) and not 1 <= spread <= MOST_SPREAD:
         raise InvalidRequest(
             f"ftlb: spread must be from 1 to {MOST_SPREAD} instances, or {ALL!r}, found {spread}"
@@ -39,7 +40,7 @@ def check_spread(spread: Spread, *, standby: bool) -> None:
 
 
 def check_others(spread: Spread, instances: int) -> None:
-    """Raise InvalidRequest for a number that so many instances are not enough for."""
+    """Raise InvalidRequest if there are too few instances for the spread."""
     if isinstance(spread, int) and spread >= instances:
         raise InvalidRequest(
             f"ftlb: spread={spread} needs at least {spread + 1} instances, a home and {spread} "
@@ -48,7 +49,7 @@ def check_others(spread: Spread, instances: int) -> None:
 
 
 def spread_over(spread: Spread, instances: int, domains: int | None) -> int:
-    """At how many instances the keys of one home have their first backups."""
+    """Over how many instances the first backups of one home's keys lie."""
     most = min(widest_spread(instances, domains or instances), MOST_SPREAD)
     if isinstance(spread, int):
         return min(spread, most)
@@ -56,7 +57,7 @@ def spread_over(spread: Spread, instances: int, domains: int | None) -> int:
 
 
 def losses_in_words(backups: int, spread: int) -> str:
-    """What a query survives whose keys each have so many backups or more."""
+    """In words, which losses a query survives if each key has at least `backups` backups."""
     some = "any instance" if backups == 1 else f"any {backups} instances at once"
     others = "another" if spread == 1 else f"{spread} others"
     return (

@@ -1,16 +1,16 @@
 """The join-biclique: some instances store the left side only, the others the right side only.
 
 How: a tuple is stored once, at an instance of its own side, and probes the instances of the other
-side. `bi` knows no keys: u decides where a tuple is stored, all of the other side is probed.
-`bi-k` has k subgroups a side: the key hash decides the subgroup, u the instance in it, and only the
-subgroup of the other side is probed.
+side. `bi` ignores keys: u decides where a tuple is stored, and it probes the whole other side.
+`bi-k` has k subgroups per side: the key hash decides the subgroup and u the instance in it; a tuple
+probes only the subgroup of the same number on the other side.
 
-Law: a stored tuple never has a copy; growing moves nothing, since new instances are probed from
-then on and old ones still are. Cost: 1 + n_other / k messages a tuple.
+Law: a stored tuple never has a copy; growing moves nothing, since tuples probe the new instances
+and still probe the old ones. Cost: 1 + n_other / k messages per tuple.
 Source: Lin et al., SIGMOD 2015 (BiStream, ContRand); Bi and Bi_6 in Fang et al., JOS 2017. Ours:
-sides are sized by the state of the streams, within the sizes at which no side works 1.25 times what
-it would at the best one, and sized again if one side stores or works so much more; after growth the
-emptier instances get the larger shares of new tuples.
+the sizes of the sides level the state, among the sizes at which the busiest instance works at most
+1.25 times what it would at best. The sides are sized again once the state or the work exceeds 1.25
+times the best. After growth, emptier instances get larger shares of new tuples.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BicliqueRouter(Router):
     (k + 1,) cut the members into subgroups.
     """
 
-    instances: int = field()  # no default: it would be the protocol's property
+    instances: int = field()  # field(): else the protocol's property would be the default
     starts: tuple[Words, Words]
     members: tuple[NDArray[np.uint16], NDArray[np.uint16]]
     bounds: tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -177,7 +177,7 @@ class _Biclique(LayoutChoice):
 
     @override
     def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
-        """Other sizes of the sides, if the instances of one side store too much."""
+        """Other sizes of the sides, if the instances of one side store or work too much."""
         assert isinstance(layout, Biclique)
         newest, n = history[-1], layout.instances
         least = len(layout.groups[0])  # the number of subgroups stays while the layout grows
@@ -198,7 +198,7 @@ class _Biclique(LayoutChoice):
 
     @override
     def resized(self, layout: Layout, instances: int) -> Biclique:
-        """Add instances one by one to the smallest subgroup; with fewer it starts anew."""
+        """Add instances one by one to the smallest subgroup; if there are fewer, start anew."""
         assert isinstance(layout, Biclique)
         if instances < layout.instances:
             return self.start(instances)
@@ -212,7 +212,7 @@ class _Biclique(LayoutChoice):
 
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Biclique:
-        """One instance more in the subgroup whose instance is fullest; nothing moves."""
+        """One more instance in the subgroup of the fullest instance; nothing moves."""
         assert isinstance(layout, Biclique)
         fullest = int(np.argmax(held))
         for side in PAIR:
@@ -234,13 +234,13 @@ def sized(instances: int, left: int, k: int) -> Biclique:
 
 
 def in_words(layout: Biclique) -> str:
-    """The sizes of the sides, for whoever reads why they change."""
+    """The sizes of the sides in words, for the reason of a plan."""
     left, right = (len(layout.units(side)) for side in PAIR)
     return f"{left} left and {right} right instances"
 
 
 def stored(interval: Interval, instances: int) -> dict[int, Balance]:
-    """By the number of instances for the left side: what each of the fuller side stores."""
+    """Number of left instances -> the greatest and the mean state of an instance, in tuples."""
     left, right = interval.state.sum(axis=1).tolist()
     mean = (left + right) / instances
     return {
@@ -250,11 +250,11 @@ def stored(interval: Interval, instances: int) -> dict[int, Balance]:
 
 
 def worked(interval: Interval, instances: int, subgroups: int) -> dict[int, Balance]:
-    """The same of work, in tuples that cost as much; nothing, if it is not weighed.
+    """The same for work, in tuples of equal cost; all 0 if work is not weighed.
 
     An instance stores its part of a side, is probed by all tuples of the other side's subgroup, and
-    finds its part of the pairs. Sides bring tuples as they stand in the state, so that one odd
-    batch changes nothing.
+    finds its part of the pairs. The sides are taken to bring tuples in the ratio of their state, so
+    that one odd batch changes nothing.
     """
     sizes = range(1, instances)
     if interval.work is None or not interval.stored.sum():
@@ -262,7 +262,7 @@ def worked(interval: Interval, instances: int, subgroups: int) -> dict[int, Bala
     left, right = interval.state.sum(axis=1).tolist()
     routed, stored, probed, candidate, result = interval.work.costs.tolist()
     each, done = routed + stored + probed, interval.work.done.sum(axis=1)
-    # Which side's tuples find the pairs follows from the window; by halves if it is wide.
+    # The window decides which side's tuples find the pairs: half each, if it is wide.
     half = float(candidate * done[3] + result * done[4]) / 2
     half *= (left + right) / float(interval.stored.sum())
     balances = dict[int, Balance]()
@@ -282,7 +282,7 @@ def _members(layout: Biclique) -> list[list[list[int]]]:
 
 
 def _regrouped(layout: Biclique, groups: list[list[list[int]]]) -> Biclique:
-    """The layout with these instances in its subgroups; those that change have equal shares."""
+    """The layout with these instances in its subgroups; subgroups that change get equal shares."""
     left, right = (
         tuple(
             group if {instance for instance, _ in group} == set(members) else even(sorted(members))
@@ -319,7 +319,7 @@ def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> f
 
 
 def _joined(layout: Biclique, side: Side, number: int, held: NDArray[np.float64]) -> Biclique:
-    """The next instance as a member of one subgroup; the emptier, the larger the share."""
+    """The layout with a new instance in one subgroup; emptier members get larger shares."""
     group = layout.groups[side][number]
     instances = [instance for instance, _ in group] + [layout.instances]
     room = held[instances[:-1]].max() * 1.01 - np.append(held[instances[:-1]], 0)
@@ -357,7 +357,7 @@ class BiK(_Biclique):
         None,
         "how many subgroups a side has; none: a quarter of the instances. bi-6 sets 6",
         "Lin 2015; bi-6: Fang 2017; a quarter: ours",
-        within=Range(1, MAX_INSTANCES // 2),  # each has an instance a side
+        within=Range(1, MAX_INSTANCES // 2),  # each subgroup has an instance per side
     )
     tolerance: float = setting(1.25, _TOLERANCE, within=TOLERANCE)
     resize: bool = setting(True, *_RESIZE)

@@ -1,7 +1,7 @@
 """The candidates of a key under choice layouts, and how many a key of the head needs.
 
-Law: the candidates of a key for a smaller degree are the first of those for a larger one, and a
-degree of as many as there are instances, or more, is all of them.
+Law: the candidates of a key for a smaller degree are the first of those for a larger one; a degree
+of at least the number of instances gives all instances.
 Source: Nasir et al., ICDE 2015 and ICDE 2016 (least_degree).
 """
 
@@ -17,7 +17,7 @@ from joinengine.kernels.probing import Ints
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.routes import Instances
 
-#: How close d-choices comes to level (ICDE 2016, epsilon).
+#: The imbalance that d-choices accepts (ICDE 2016, epsilon).
 EPSILON = 1e-4
 
 
@@ -53,13 +53,13 @@ def drawn_for(hash_: int, degree: int, instances: int) -> Instances:
 
 
 def each_once(places: Instances) -> Instances:
-    """Places in the order in which they first come."""
+    """The places without repetition, in the order of their first occurrence."""
     distinct_places: Instances = places[np.sort(np.unique(places, return_index=True)[1])]
     return distinct_places
 
 
 def covering(hash_: int, holders: Ints, choices: int, instances: int) -> int:
-    """The least degree, at least `choices`, whose places include all that hold any of a key.
+    """The least degree, at least `choices`, whose places include all `holders` of a key.
 
     >>> covering(5, np.arange(3), 2, 3)
     3

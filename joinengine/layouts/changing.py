@@ -1,7 +1,7 @@
-"""From one layout to another while the state lives: switches, resizes, other settings.
+"""Changes from one layout to another while there is state: switches, resizes, other settings.
 
-Why: the user, a full instance and a restart ask for the same: the layout of the next batch, and
-whether the state of a few keys moves, all state, or none.
+Why: a user, a full instance and a restart all need the same answer: the layout of the next batch,
+and whether all state moves, the state of a few keys, or none.
 
 Law: a function of its arguments. If the layout stays as it is, nothing moves.
 """
@@ -26,7 +26,7 @@ from joinengine.routing.table import RoutingTable
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """What asks for another layout, where no planner does.
+    """Why a layout changes where no planner decides.
 
     `held` (N,): how many tuples each instance holds. `history`: the counts that the planner of the
     layout sees, the newest last; empty: there are none.
@@ -37,7 +37,7 @@ class Occasion:
     history: Sequence[Interval] = ()
 
     def reason(self, cost: Cost | None) -> Reason:
-        """Of a change that is not about single keys."""
+        """The reason of a change that is not about single keys."""
         return Reason(self.cause, Balance.of(np.array(self.held)), cost=cost)
 
 
@@ -49,7 +49,7 @@ def change(
     instances: int,
     occasion: Occasion,
 ) -> Plan:
-    """From `layout`, which `before` made for `wanted` instances, to `choice` on `instances`."""
+    """The plan from `layout`, made by `before` for `wanted` instances, to `choice`."""
     # If only settings of the planner differ, the layout stays.
     if before.name == choice.name and _starts_alike(before, choice, wanted):
         after = layout if wanted == instances else choice.resized(layout, instances)
@@ -76,7 +76,7 @@ def plan_between(layout: Layout, after: Layout, occasion: Occasion) -> Plan:
 
 
 def _adopted(layout: Layout, choice: LayoutChoice, instances: int) -> Layout:
-    """The layout of `choice`: a planner takes over the table of another; others start anew."""
+    """The layout of `choice`: a planner takes over a routing table; other choices start anew."""
     fresh = choice.start(instances)
     if isinstance(choice, Planned) and isinstance(layout, KeyBased):
         assert isinstance(fresh, KeyBased)
@@ -86,9 +86,9 @@ def _adopted(layout: Layout, choice: LayoutChoice, instances: int) -> Layout:
 
 
 def _whole(layout: KeyBased) -> KeyBased:
-    """The layout with divided keys put together where most of each is.
+    """The layout with each divided key whole again, at the instance that has most of it.
 
-    Planners of whole keys judge loads, and would leave divided keys as they are if these are level.
+    Planners of whole keys judge only loads: while these are level, they would leave keys divided.
     """
     placements = {
         hash_: placement if len(placement.homes) == 1 else Placement.whole(_main_home(placement))

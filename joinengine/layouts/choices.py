@@ -9,12 +9,12 @@ starts from the loads in the manifest, takes keys in the order of their hashes, 
 tuples of a key at once; heavy keys one by one, light keys some thousands at a time.
 
 Law: a stored tuple is at a candidate of its key, and no later layout leaves out a candidate that
-holds any of the key's state. A key that has cooled is stored at `choices` candidates again at once;
-its tuples probe the others until their state has gone. Loads of other tasks come a batch later.
-Cost: one sort of the words, and d messages a tuple.
+holds any of the key's state. Once a key has cooled, its tuples are stored at `choices` candidates
+again; they probe the others until the state there has expired. A task learns the loads of other
+tasks a batch later. Cost: one sort of the words, and d messages per tuple.
 Source: Nasir et al., ICDE 2015 (pkg) and ICDE 2016 (d-choices, w-choices). Ours: the head comes
-from exact counts, which tasks make anyway, not from SpaceSaving; "store at one, probe all", since
-the papers aggregate; loads and the head go by work, if weighed. In a batch a task counts tuples.
+from exact counts, which tasks make anyway, not from SpaceSaving; a tuple probes all candidates (the
+papers only aggregate); loads and the head follow work if it is weighed, but tuples within a batch.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class ChoiceRouter(Router):
     head_places[head_bounds[h]:head_bounds[h + 1]], and the first head_stores[h] of them store.
     """
 
-    instances: int = field()  # no default: it would be the protocol's property
+    instances: int = field()  # field(): else the protocol's property would be the default
     choices: int
     loads: Floats
-    listed: Words = field()  # no default: it would be the protocol's property
+    listed: Words = field()  # field(): else the protocol's property would be the default
     head_places: Instances
     head_bounds: Ints
     head_stores: Ints
@@ -101,9 +101,9 @@ class ChoiceRouter(Router):
         return Deliveries(rows, stored, np.full(len(rows), STORE))
 
     def _places(self, hashes: Words) -> tuple[Instances, Ints, Ints]:
-        """The places of (K,) keys, each once, and how many store, which come first.
+        """(K,) key hashes -> their places, the bounds (K + 1,) of these, and how many store (K,).
 
-        Those of key k are places[bounds[k]:bounds[k + 1]].
+        Key k has places[bounds[k]:bounds[k + 1]], without repetition; the first stores[k] store.
         """
         drawn = candidates(hashes, self.choices, self.instances)
         first = np.ones(drawn.shape, bool)
@@ -158,7 +158,7 @@ def fill(level: Floats, tuples: int) -> Ints:
     exact = np.zeros(len(level))
     exact[order[:part]] = tops[part - 1] - level[order[:part]]
     shares = np.floor(exact).astype(np.int64)
-    # At levels above 2^53 a few tuples are less than a step of floats, so much may be missing.
+    # Above 2^53 a few tuples are less than a step of a float, so that many may be missing.
     each, rest = divmod(tuples - int(shares.sum()), part)
     shares[order[:part]] += each
     shares[order[:rest]] += 1
@@ -193,7 +193,7 @@ class Degree(NamedTuple):
 class CandidateBased(Layout):
     """The layout state: the loads that a task starts from, and the degrees of the head's keys."""
 
-    instances: int = field()  # no default: it would be the protocol's property
+    instances: int = field()  # field(): else the protocol's property would be the default
     choices: int
     loads: tuple[float, ...]
     degrees: tuple[Degree, ...] = ()
@@ -276,7 +276,7 @@ class Pkg(LayoutChoice):
     @property
     @override
     def history_intervals(self) -> int:
-        """As many as the load is taken over."""
+        """As many intervals as the load is taken over."""
         return self.intervals
 
     @override
@@ -284,7 +284,7 @@ class Pkg(LayoutChoice):
         """The loads that the next batch starts from; nothing moves."""
         assert isinstance(layout, CandidateBased)
         levels = loads_of(history)
-        # Each task levels its own part of what comes.
+        # Each task levels only its own part of the arrivals.
         loads = (levels - levels.min()) / max(history[-1].tasks, 1)
         seen = replace(layout, loads=tuple(loads.tolist()), degrees=self.head(layout, history))
         cause = Cause.LOADS if seen.degrees == layout.degrees else Cause.HEAD

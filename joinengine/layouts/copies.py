@@ -1,13 +1,13 @@
-"""Copies: what a layout answers whose keys have copies at other instances, and one that has them.
+"""Copies of keys: what layouts with copies must answer, and the answers of key-based layouts.
 
-A lost instance stays: the first complete backup of each key that had its home there becomes the
-home, and the instance a backup, which is then refilled word by word. Until it has a copy again it
-is *incomplete*, and no copy there becomes a home. Once it is whole again, so are its roles: it is
-the home of its hashed keys.
+A lost instance stays in the layout. For each key that had its home there, the first complete backup
+becomes the home and the lost instance a backup, which batches refill range by range of words. Until
+then the instance is *incomplete*, and no copy that it lacks becomes a home. Once it is complete, it
+becomes the home of its hashed keys again.
 
 Law: a home is never at an instance that has lost the key's tuples.
-Source: Fang et al., World Wide Web 2019, section 3.2, step 1. Ours: the lost instance goes on, as a
-backup; hashed keys change their roles by their base home, all at once.
+Source: Fang et al., World Wide Web 2019, section 3.2, step 1. Ours: the lost instance stays, as a
+backup; all hashed keys of one base home change their roles together.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from joinengine.layouts.key_based import KeyBased
     from joinengine.layouts.layout import Layout, LayoutChoice
 
-#: Keys that a refusal tells one by one.
+#: Keys that an error names one by one.
 _MOST_KEYS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """The next batch makes the copies that `instance` has lost anew, of words [lower, upper)."""
+    """What the next batch restores: the lost copies of `instance` for words [lower, upper)."""
 
     instance: int
     lower: int
@@ -47,7 +47,7 @@ class Refill:
 
 
 class Copies(Protocol):
-    """What a layout answers under which each tuple is at several instances."""
+    """What a layout answers if it keeps each tuple at several instances."""
 
     @property
     @abstractmethod
@@ -57,18 +57,18 @@ class Copies(Protocol):
     @property
     @abstractmethod
     def incomplete(self) -> Sequence[tuple[int, int]]:
-        """Instances that lack copies, and the first of the words of which they do."""
+        """Pairs (instance, word): the instance lacks the copies of this word and of all above."""
 
     @abstractmethod
     def without(self, lost: Collection[int]) -> Layout:
-        """The layout once the instances `lost` have no state: their keys go on at copies.
+        """The layout after the loss of the state of `lost` instances: copies take over their keys.
 
         Raises DamagedState, which counts and names the keys, if some have no complete copy.
         """
 
     @abstractmethod
     def next_refill(self, held: int, most: int) -> Refill | None:
-        """What the next batch makes anew: some `most` of the `held` tuples that an instance has."""
+        """What the next batch restores: about `most` of its `held` tuples, or None."""
 
     @abstractmethod
     def refilled(self, refill: Refill) -> Layout:
@@ -80,7 +80,7 @@ class Copies(Protocol):
 
     @abstractmethod
     def restored(self) -> Layout:
-        """The layout, none of whose instances lacks copies, with all homes where they began."""
+        """The layout with all homes where they began; no instance may lack copies."""
 
     @abstractmethod
     def is_apart(self, domains: int) -> bool:
@@ -88,7 +88,7 @@ class Copies(Protocol):
 
 
 class Copying(Protocol):
-    """What the choice of such a layout answers."""
+    """What the choice of a layout with copies answers."""
 
     @property
     def standby(self) -> bool:
@@ -104,7 +104,7 @@ class Copying(Protocol):
 
     @property
     def levels(self) -> Sequence[Level]:
-        """Other numbers of copies for some keys."""
+        """The service levels: other numbers of backups for some keys."""
 
     @property
     def counted_levels(self) -> tuple[Level, ...]:
@@ -114,7 +114,7 @@ class Copying(Protocol):
         """The choice with copies of whole instances."""
 
     def across(self, domains: int) -> LayoutChoice:
-        """The choice whose copies are in several of so many failure domains."""
+        """The choice with the copies of each key in several of `domains` failure domains."""
 
     def with_levels(self, levels: Any) -> LayoutChoice:
         """The choice with these service levels, read or as plain values."""
@@ -125,7 +125,7 @@ class Copying(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyCopies(Copies):
-    """The copies of a layout by key whose base function has backups."""
+    """The copies of a key-based layout whose base function has backups."""
 
     layout: KeyBased
 
@@ -185,7 +185,7 @@ class KeyCopies(Copies):
 
     @override
     def next_refill(self, held: int, most: int) -> Refill | None:
-        """Keys come whole, since one number says which are complete."""
+        """The range ends between two key hashes, so that each key is restored whole."""
         if not self.incomplete:
             return None
         instance, lower = self.incomplete[0]
@@ -214,7 +214,7 @@ class KeyCopies(Copies):
         return replace(self.layout, base=replace(self.base, roles=roles))
 
     def _told(self, rows: list[int]) -> list[str]:
-        """What keys have rows of roles that are given up, in words."""
+        """In words, the hashed keys of the rows of roles that have no copy left."""
         lots = Counter(row % self.base.single.instances for row in rows)
         whole = sorted(home for home, count in lots.items() if count == self.base.spread)
         parts = sorted(lots.keys() - set(whole))

@@ -43,8 +43,8 @@ from joinengine.routing.table import RoutingTable, TableRouter
 class KeyBased(Layout):
     """The layout state: the base function, and the keys that are not at their base home.
 
-    `incomplete`: instances that have lost their state, and the first of the words whose copies they
-    do not have again.
+    `incomplete`: pairs (instance, word). The instance has lost its state and lacks the copies of
+    this word and of all above.
     """
 
     base: Base
@@ -68,7 +68,7 @@ class KeyBased(Layout):
     @property
     @override
     def wanted(self) -> int:
-        """Without standbys."""
+        """How many instances there are without standbys."""
         return self.base.single.instances if isinstance(self.base, Backed) else self.instances
 
     @override
@@ -195,15 +195,16 @@ class Planned(_KeyBasedChoice):
     @property
     @override
     def history_intervals(self) -> int:
-        """As many as the load is taken over."""
+        """As many intervals as the load is taken over."""
         return self.intervals
 
     @override
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
-        """Unless batches are small, and loads in tolerance.
+        """True, unless batches are small and loads in tolerance.
 
-        To count all keys costs a small batch more than balance would save it; so there one batch
-        passes between an imbalance and its plan, unless some keys have become hot: these are told.
+        In a small batch, counting all keys costs more than balance would save. There, one batch
+        passes between an imbalance and its plan, unless keys have become hot: light reports list
+        these.
         """
         return not history or not is_small(history[-1]) or self.was_due(layout, history)
 
@@ -216,12 +217,12 @@ class Planned(_KeyBasedChoice):
     @property
     @override
     def spares_reports(self) -> bool:
-        """What a planner would level with lighter keys is told after an imbalance."""
+        """Tasks report the lighter keys that a planner needs only after an imbalance."""
         return True
 
     @abstractmethod
     def changes(self, loads: Loads) -> NewShares:
-        """The planner."""
+        """The planner: from loads to the keys that it places anew, with their shares."""
 
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
         """The table that the planner makes of `table`, whether or not it pays."""
@@ -242,7 +243,7 @@ class Planned(_KeyBasedChoice):
     def can_balance(self, history: Sequence[Interval]) -> bool:
         """Whether the counts of the intervals are enough for the planner.
 
-        A light report is, if the loads have changed: what changed them is heavy, and listed.
+        A light report is enough if the loads have changed: it lists the heavy keys that did so.
         """
         newest = next((interval for interval in reversed(history) if interval.stored.any()), None)
         return newest is None or newest.whole or len(agreeing(history)) < len(history)
@@ -250,19 +251,19 @@ class Planned(_KeyBasedChoice):
     def asked(
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
     ) -> RoutingTable:
-        """The table as it must be, however loads lie; `loads` are those under `table`."""
+        """The table after the changes that no load can prevent; `loads` are those under `table`."""
         return table
 
     @override
     def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
-        """A new table and its moves, if one is asked for, or a plan is due and pays; else None."""
+        """A new table and its moves, if `asked` changes it or a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
         base, table, able = layout.base, layout.table, self.can_balance(history)
         history = agreeing(history)
         loads = self.gather(base, table, history)
         reported_alike = alike(history)
         if able and len(reported_alike) < len(history) and self.is_due(loads.per_instance()):
-            # A planner weighs keys, and what a light report does not list has no weight.
+            # For a planner, a key that a light report does not list has no load.
             history, loads = reported_alike, self.gather(base, table, reported_alike)
         before = after = loads.per_instance()
         cause, new = Cause.LEVELS, self.asked(base, table, loads, history[-1])
@@ -319,7 +320,7 @@ class WithinLimit(Planned):
 
 @dataclass(frozen=True)
 class Dividing(WithinLimit):
-    """Keys may be divided; `left_only`: their left tuples alone, and right ones are copied."""
+    """Keys may be divided; `left_only`: only left tuples are divided, and right ones are copied."""
 
     left_only: bool = setting(False, "", not_text="it follows from the join")
 
@@ -328,7 +329,7 @@ class Dividing(WithinLimit):
 
     @override
     def serving(self, condition: Condition) -> Self:
-        """In some joins each left tuple must meet all others of its key at its home."""
+        """In as-of and multiway joins, a left tuple must meet its whole key at its home."""
         return replace(self, left_only=meets_at_homes(condition))
 
     @override
@@ -342,7 +343,7 @@ class _Splitting(Dividing):
 
     @override
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
-        """The planner's table, of keys divided in the mode that ends lower.
+        """The planner's table, with divided keys in the mode that gives the lower greatest load.
 
         Keys that stay where they are get that mode, too.
         """

@@ -1,15 +1,15 @@
 """Matrix or biclique, for predicates without keys: whichever costs the busiest instance less.
 
-Why: under a matrix each tuple is stored and sent along a line of cells, some sqrt(N) of them; under
+Why: under a matrix each tuple is stored and sent along a line of about sqrt(N) cells; under
 a biclique it is stored once and sent to all instances of the other side. A matrix sends less, and
 uses a power of two of the instances; a biclique stores less, and uses all.
 
 How: both are priced for the tuples and pairs of the last interval, each in its best shape. The
-other kind is taken if it costs so much less that moving the whole state is paid back. Within its
-kind a layout adapts its shape as `dynamic` and `bi` do.
+other kind is taken if it saves enough to repay moving the whole state. Within its kind, a layout
+adapts its shape as `dynamic` and `bi` do.
 
 Law: a function of the layout and of the history.
-Source: Elseidy et al., PVLDB 2014; Lin et al., SIGMOD 2015; to choose by measured costs is ours.
+Source: Elseidy et al., PVLDB 2014; Lin et al., SIGMOD 2015. Ours: the choice by measured costs.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ CLEARLY = 1.25
 
 
 class Traffic(NamedTuple):
-    """What an interval brings: tuples of each side, and seconds: of a tuple, and of all pairs.
+    """The tuples and costs of an interval.
 
-    `routed`, `stored` and `probed`: for each tuple, once for each instance.
+    `left` and `right`: tuples of each side. `routed`, `stored` and `probed`: seconds for a tuple at
+    one instance. `pairs`: seconds for all pairs. `hosts`: how many tasks host the instances; 0:
+    each has its own. If work is not weighed, all costs are in tuples.
     """
 
     left: float
@@ -49,14 +51,14 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A layout, and what the busiest instance, or the busiest task, would work under it."""
+    """A layout, and how long its busiest instance, or its busiest task, would work."""
 
     layout: Grid | Biclique
     seconds: float
 
 
 def start(instances: int) -> Grid | Biclique:
-    """The layout before anything is known: pairs count, and they are as many on both sides."""
+    """The layout before the first batch: only pairs are taken to cost, half at each side."""
     return cheapest(instances, Traffic(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0), None).layout
 
 
@@ -66,7 +68,7 @@ def choice_of(layout: Layout) -> LayoutChoice:
 
 
 def resized(layout: Layout, instances: int) -> Layout:
-    """By the rule of its kind; a single instance is no biclique."""
+    """The layout resized by the rule of its kind; a biclique needs at least two instances."""
     choice = choice_of(layout)
     if instances < choice.least_instances(instances):
         return Dynamic().start(instances)
@@ -93,7 +95,7 @@ def plan(
         row = (traffic.routed + traffic.stored) / best.layout.instances
         if (now.seconds - best.seconds) * life > moved * row:
             words = _in_words(layout), _in_words(best.layout)
-            # Loads are told in tuples that cost as much, as those of other planners are.
+            # As for other planners, loads are in tuples of equal cost.
             each = traffic.routed + traffic.stored + traffic.probed
             before, after = (
                 Balance(load, load) for load in (now.seconds / each, best.seconds / each)
@@ -106,7 +108,7 @@ def plan(
 def cheapest(instances: int, traffic: Traffic, now: Layout | None) -> Option:
     """The cheaper kind in its best shape.
 
-    `now`: its kind stays unless the other is clearly cheaper; None: that of the matrix.
+    `now`: the present layout, whose kind stays unless the other is clearly cheaper; None: a matrix.
     """
     grid = _best_grid(instances, traffic)
     if instances < 2:
@@ -121,7 +123,7 @@ def _best_grid(instances: int, traffic: Traffic) -> Option:
     used = 1 << (instances.bit_length() - 1)
     cells = np.arange(used, dtype=np.uint16)
     shapes = [cells.reshape(1 << power, -1) for power in range(used.bit_length())]
-    # The most square one comes first: without tuples all are alike.
+    # The most square shape comes first and wins a tie, as when there are no tuples.
     shapes.sort(key=lambda grid: (abs(grid.shape[0] - grid.shape[1]), grid.shape[0]))
     return min((_of(Grid(grid), traffic) for grid in shapes), key=lambda option: option.seconds)
 
@@ -134,7 +136,7 @@ def _best_biclique(instances: int, traffic: Traffic) -> Option:
 
 
 def _of(layout: Grid | Biclique, traffic: Traffic) -> Option:
-    """What a layout costs: the busiest instance, or what each task has of all work."""
+    """The layout with its cost: its busiest instance, or the mean of tasks if that is more."""
     if isinstance(layout, Biclique):
         left, right = (len(layout.units(side)) for side in PAIR)
         return Option(layout, _of_sides(left, right, traffic))
@@ -145,11 +147,11 @@ def _of(layout: Grid | Biclique, traffic: Traffic) -> Option:
 
 
 def _of_sides(left: int, right: int, traffic: Traffic) -> float:
-    """What a biclique costs that has so many instances for each side."""
+    """The cost of a biclique with `left` and `right` instances, as in `_of`."""
     sent, kept = traffic.routed + traffic.probed, traffic.routed + traffic.stored
     at_left = (traffic.left / left) * kept + traffic.right * sent
     at_right = (traffic.right / right) * kept + traffic.left * sent
-    # Which side's tuples find the pairs follows from the window; by halves if it is wide.
+    # The window decides which side's tuples find the pairs: half each, if it is wide.
     each_half = traffic.pairs / 2
     busiest = max(at_left + each_half / left, at_right + each_half / right)
     total = at_left * left + at_right * right + traffic.pairs
@@ -167,7 +169,7 @@ def _traffic(layout: Grid | Biclique, interval: Interval) -> Traffic:
 
 
 def _held(layout: Grid | Biclique, interval: Interval) -> float:
-    """Tuples of the state, each once."""
+    """The number of tuples in the state, each counted once."""
     return sum(float(interval.state[side].sum()) / layout.copies(side) for side in PAIR)
 
 

@@ -33,7 +33,7 @@ from joinengine.routing.table import RoutingTable
 
 
 class Router(Protocol):
-    """The part of a layout that is carried to tasks: it says where tuples go."""
+    """The part of a layout that tasks receive: it says where tuples go."""
 
     __slots__ = ()
 
@@ -99,21 +99,21 @@ class Layout(Protocol):
 
     @property
     def base_function(self) -> Base | None:
-        """What gives keys their base homes; None: the layout does not place by key."""
+        """The function that gives keys their base homes; None: the layout does not place by key."""
         return None
 
     def listing(self, table: RoutingTable) -> Layout:
-        """The same with another routing table; itself, if it does not place by key."""
+        """The layout with another routing table; itself, if it does not place by key."""
         return self
 
     @property
     def wanted(self) -> int:
-        """For how many instances it was asked; those that it has may include standbys."""
+        """The number of instances asked for; `instances` may include standbys."""
         return self.instances
 
     @property
     def copied(self) -> Copies | None:
-        """What holds of the copies of keys; None: the layout keeps none."""
+        """The copies of keys; None: the layout keeps none."""
         return None
 
     @abstractmethod
@@ -123,9 +123,9 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The layout of the next batch, why it comes, and what must happen to the state before it.
+    """The layout of the next batch, its reason, and what must happen to the state before it.
 
-    `moves`: the word ranges of a few keys. `rehome`: every tuple must be looked at.
+    `moves`: the word ranges of a few keys. `rehome`: whether all state must be re-homed.
     """
 
     layout: Layout
@@ -150,7 +150,7 @@ class LayoutChoice(Protocol):
     parts_equal_rows: ClassVar[bool] = False
     #: whether it can divide left tuples alone, so that each meets all right tuples of its key
     can_divide_left: ClassVar[bool] = False
-    #: whether a user has named it; if not, a checkpoint goes on as it was begun
+    #: whether a user has named it; if not, a checkpoint keeps the layout that it has
     is_asked: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -162,24 +162,24 @@ class LayoutChoice(Protocol):
         return self.name + changed_settings(self)
 
     def settings(self) -> dict[str, Any]:
-        """The settings as plain values; the class makes the same choice of them."""
+        """The settings as plain values, from which the class makes the same choice."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @classmethod
     def filed(cls, settings: Mapping[str, Any]) -> LayoutChoice:
-        """The choice of settings that a manifest keeps, perhaps of an earlier version."""
+        """The choice from the settings in a manifest, perhaps of an earlier version."""
         return cls(**settings)
 
     def going_on(self, before: LayoutChoice) -> LayoutChoice:
-        """The choice on a checkpoint whose last start asked for `before`; open settings stay."""
+        """The choice on a checkpoint last started with `before`; open settings stay as they are."""
         return self
 
     def lines(self, instances: int) -> list[str]:
-        """What else `explain` says of the layout on so many instances."""
+        """Further lines that `explain` prints for the layout on `instances` instances."""
         return []
 
     def serving(self, condition: Condition) -> LayoutChoice:
-        """The choice as it serves joins with a condition."""
+        """The choice, fitted to joins with a condition."""
         return self
 
     @property
@@ -194,7 +194,7 @@ class LayoutChoice(Protocol):
 
     @property
     def group_size(self) -> int:
-        """How many instances the layout has for each one that is asked for: itself, standbys."""
+        """How many instances the layout has for each one asked for: 1, plus its standbys."""
         return 1
 
     @property
@@ -211,12 +211,12 @@ class LayoutChoice(Protocol):
 
     @property
     def heavy_part(self) -> int:
-        """A key is reported if it has more than one in so many of an instance's tuples or pairs."""
+        """H: tasks report keys with more than 1/H of an instance's tuples, pairs or results."""
         return HEAVY_PART
 
     @property
     def spares_reports(self) -> bool:
-        """Whether light reports leave out keys of which no plan would gain (sparing reports)."""
+        """Whether light reports omit keys by which no plan would gain (sparing reports)."""
         return False
 
     def keeps(self, interval: Interval) -> bool:
@@ -240,9 +240,9 @@ class LayoutChoice(Protocol):
         return (self.can_divide_left or self.keeps_keys_whole) and self.copying is None
 
     def _check_nearest(self, condition: Condition) -> None:
-        """Raise InvalidRequest if the nearest right tuple is asked for, and no instance knows it.
+        """Raise InvalidRequest for an as-of or multiway join that the layout cannot serve.
 
-        A left tuple must meet all right tuples of its key where it is stored.
+        In these joins, a left tuple must meet all right tuples of its key where it is stored.
         """
         if meets_at_homes(condition) and not self.meets_all:
             is_multiway = isinstance(condition, Multiway)
@@ -264,7 +264,7 @@ class LayoutChoice(Protocol):
     def plan(self, layout: Layout, history: Sequence[Interval], wanted: int = 0) -> Plan | None:
         """The plan after the last interval of `history`; None: the layout stays.
 
-        `wanted`: for how many instances it was asked, if it may use more than it does.
+        `wanted`: the number of instances asked for, if the layout may use more than it does.
         """
         return None
 
@@ -274,14 +274,14 @@ class LayoutChoice(Protocol):
 
     @abstractmethod
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
-        """The layout with as few more instances as its rule allows; itself, if none are left.
+        """The layout with as few more instances as its rule allows; itself, if it cannot grow.
 
         `held` (N,): how much each instance holds; the fullest instance is to be relieved.
         """
 
 
 def without_keys(condition: Condition) -> str | None:
-    """What joins with such a condition are, if any two of their tuples may match; None: by keys."""
+    """The kind of join in words, if it has no keys and any two tuples may match; else None."""
     if isinstance(condition, Theta):
         return "theta joins"
     if isinstance(condition, Band) and condition.equal is None:

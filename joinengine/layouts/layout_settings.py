@@ -1,4 +1,4 @@
-"""The settings of layouts: what each means, its source, how a value is checked, and as text.
+"""The settings of layouts: their meaning and source, the checks of values, and their text.
 
 A choice is a dataclass whose fields are its settings. As text it is its name, or
 `NAME:key=value,..` with the settings that are not the defaults: `mnrt:imbalance=0.02,base=ring`.
@@ -36,9 +36,10 @@ _RANGE = "range"
 
 
 class Range(NamedTuple):
-    """What values a number may have; NaN is never among them.
+    """The values that a number may have; NaN is never one.
 
-    `is_open`: `least` itself is not. `is_finite`: infinity is not. `hint`: how a refusal goes on.
+    `is_open`: `least` itself is excluded. `is_finite`: infinity is excluded. `hint`: how the error
+    message ends.
     """
 
     least: float = 0
@@ -48,13 +49,13 @@ class Range(NamedTuple):
     hint: str = ""
 
     def has(self, value: float) -> bool:
-        """Whether a value is among them."""
+        """Whether a value is in the range."""
         is_above = value > self.least if self.is_open else value >= self.least
         return is_above and value <= self.most and not (self.is_finite and math.isinf(value))
 
     @property
     def words(self) -> str:
-        """What a value must be.
+        """What a value must be, in words.
 
         >>> Range(1, 64).words, Range(1).words, Range(is_open=True).words, Range().words
         ('from 1 to 64', 'at least 1', 'above 0', '0 or more')
@@ -70,16 +71,16 @@ class Range(NamedTuple):
 
 #: Weights, which are multiplied.
 FINITE = Range(is_finite=True)
-#: Counts of what there must be one of at least.
+#: Counts that are at least 1.
 COUNT = Range(1)
-#: How many times the best load the present one may have: below 1, each batch would have a plan.
+#: The tolerated load, as a multiple of the best load: below 1, each batch would have a plan.
 TOLERANCE = Range(1, is_finite=True)
 
 
 class Setting(NamedTuple):
     """A setting as users see it.
 
-    `default`: as text. `values`: what a number must be; empty: anything of its type. `source`: the
+    `default`: as text. `values`: the range of a number; empty: any value of its type. `source`: the
     paper that has it, or `ours`.
     """
 
@@ -102,15 +103,15 @@ def setting(
     """A field of a choice. `source`: the paper that has it, by the names of docs/layouts.md.
 
     `within`: the range of its values, if they are numbers and some are refused.
-    `not_text`: why it cannot be written as text, if so. `words`: values that are none of its type,
-    and stand for others.
+    `not_text`: if it cannot be written as text, the reason. `words`: texts that are accepted beside
+    values of its type.
     """
     about = {_MEANING: meaning, _SOURCE: source, _NOT_TEXT: not_text, _WORDS: words}
     return field(default=default, metadata={**about, _RANGE: within})
 
 
 def settings_of(choice: type[Any] | Any) -> list[Setting]:
-    """What can be written after the name of a layout, in the order of its fields."""
+    """The settings that can be written after the name of a layout, in the order of its fields."""
     return [
         Setting(
             declared.name,
@@ -137,7 +138,7 @@ def check_settings(choice: Any) -> None:
                 raise _unfit(choice.name, declared, value)
         elif kind in _CHECKS and not (value is None and is_open):
             plain = _CHECKS[kind](value, f"{choice.name}: {declared.name}")
-            object.__setattr__(choice, declared.name, plain)  # it is frozen, and being made
+            object.__setattr__(choice, declared.name, plain)  # frozen, but still in the making
             within: Range | None = declared.metadata.get(_RANGE)
             if within is not None and not within.has(plain):
                 words = f"{within.words}{', or None' * is_open}"
@@ -147,7 +148,7 @@ def check_settings(choice: Any) -> None:
 
 
 def changed_settings(choice: Any, but: Iterable[str] = ()) -> str:
-    """The settings that are not the defaults, as text with a colon before; `but`: without these.
+    """The settings that are not the defaults, as text after a colon; `but`: settings to omit.
 
     >>> from joinengine.layouts import Mnrt
     >>> changed_settings(Mnrt(imbalance=0.02)), changed_settings(Mnrt())
@@ -166,7 +167,7 @@ def changed_settings(choice: Any, but: Iterable[str] = ()) -> str:
 def read_settings(kind: type[Any], layout: str, text: str) -> dict[str, Any]:
     """The settings of a class of choices from `key=value,..`; `layout`: its name, for messages.
 
-    Raises InvalidRequest for a setting that it does not have, or a value that is none.
+    Raises InvalidRequest for an unknown setting, and for a text that is not a value of its setting.
     """
     known = {declared.name: declared for declared in fields(kind)}
     if not known:
@@ -192,13 +193,13 @@ def read_settings(kind: type[Any], layout: str, text: str) -> dict[str, Any]:
 
 
 def _type_of(declared: Field[Any]) -> tuple[str, bool]:
-    """The name of a field's type, without words that stand for values, and whether None is one."""
+    """The name of a field's type, without words that stand for values, and whether None fits."""
     kind, *others = str(declared.type).split(" | ")
     return kind, "None" in others
 
 
 def _unfit(layout: str, declared: Field[Any], value: str) -> InvalidRequest:
-    """The refusal of a text that is no value of a setting."""
+    """The error for a text that is not a value of a setting."""
     kind, is_open = _type_of(declared)
     values = [_READS[kind][1], *declared.metadata.get(_WORDS, ())] + [_NONE] * is_open
     expected = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))

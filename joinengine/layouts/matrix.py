@@ -3,13 +3,13 @@
 How: a left tuple belongs to a row, a right tuple to a column, by u alone; each is stored at all
 instances of its line, and every pair meets in exactly one cell. No key, no skew; any predicate.
 The grid's shape follows the sizes of the streams: rows * columns = instances, both powers of two,
-with the least |left| / rows + |right| / columns, what each instance stores.
+with the least |left| / rows + |right| / columns, which is what each instance stores.
 
 Law: load does not depend on keys. Cost: `columns` copies of a left tuple, `rows` of a right one.
-Source: Elseidy et al., PVLDB 2014 (Dynamic); as compared with in Fang et al., JOS 2017. Ours: a
-shape is left only if it stores 1.25 times what the best shape would, which is the bound that the
-paper's own rule (after a stream has doubled) keeps; shapes change between batches, so its epochs
-are not needed.
+Source: Elseidy et al., PVLDB 2014 (Dynamic), a rival in Fang et al., JOS 2017. Ours: the shape
+changes only if it stores more than 1.25 times what the best shape would; the paper's rule (change
+after a stream has doubled) keeps the same bound. Shapes change between batches, so the paper's
+epochs are not needed.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def stored_each(shape: tuple[int, int], left: float, right: float) -> float:
 
 
 def in_words(shape: tuple[int, int]) -> str:
-    """The shape, for whoever reads why it changes."""
+    """The shape in words, for the reason of a plan."""
     return f"a grid of {shape[0]} x {shape[1]} instances"
 
 

@@ -1,20 +1,19 @@
-"""FTLB: every key has a home and backups, which store its tuples and give no results.
+"""FTLB: every key has a home, and backups, which store its tuples and give no results.
 
-A backup holds all that the home of a key holds. So the two can change roles without any state
-moving, for balance; and when an instance is lost, the keys that had their home there go on at
-their backups.
+A backup holds all that the home of a key holds. So the two can change roles for balance without
+moving any state; and when an instance is lost, backups take over the keys that had their home
+there.
 
-With `standby` the copy is that of a whole instance: each of N instances has `backups` standbys,
+With `standby`, whole instances are copied: each of N instances has `backups` standbys,
 which hold what it holds and nothing else. Then roles change only if an instance is lost, and plans
 move keys between the groups of an instance and its standbys.
 
 Law: no two copies of a key are at one instance.
 Cost: a tuple is sent to, and stored at, its home and each backup; only the home is probed.
-Tasks report in two stages: loads and few keys always, all keys that a plan may need only in the
-batches after one whose loads are out of tolerance.
+Tasks report in two stages: always the loads and a few keys; all keys that a plan may need only in
+the batches after one whose loads are out of tolerance.
 Source: Fang et al., World Wide Web 2019; its baseline TaskB (`standby`). Ours: the load of a backup
-counts as a part of that of a home, `backup_work`, since a backup sorts and stores and does not
-probe.
+is the part `backup_work` of a home's load, since a backup sorts and stores but does not probe.
 """
 
 from __future__ import annotations
@@ -52,11 +51,10 @@ class Ftlb(WithinLimit):
     """Keys with `backups` copies beside their home, which change roles with it for balance.
 
     `levels`: other numbers of backups for some keys, as a mapping
-    (`joinengine.layouts.service_levels`). What leaves an instance first:
-    `joinengine.balancing.ftlb`.
-    `intervals` is 1 unless it is given, since c(k) of the paper is the load of the last interval:
-    then one batch passes between an imbalance and its plan; with w intervals it is w batches, each
-    of which reports whole.
+    (`joinengine.layouts.service_levels`). `joinengine.balancing.ftlb` says which keys leave an
+    instance first.
+    `intervals` is 1 by default, since c(k) of the paper is the load of the last interval. With w
+    intervals, w batches pass between an imbalance and its plan, and each of them has whole reports.
     """
 
     intervals: int = setting(
@@ -133,7 +131,7 @@ class Ftlb(WithinLimit):
         return replace(self, standby=True)
 
     def across(self, domains: int) -> Ftlb:
-        """The choice whose copies are in several of so many failure domains."""
+        """The choice with the copies of each key in several of `domains` failure domains."""
         return replace(self, domains=domains)
 
     def with_levels(self, levels: Any) -> Ftlb:
@@ -152,12 +150,12 @@ class Ftlb(WithinLimit):
     @classmethod
     @override
     def filed(cls, settings: Mapping[str, Any]) -> Ftlb:
-        """All backups of a home lay at the instance after it before they could be spread."""
+        """Older manifests have no `spread`: all backups lay at the instance after the home."""
         return cls(**{"spread": 1, **settings})
 
     @override
     def going_on(self, before: LayoutChoice) -> Ftlb:
-        """Backups stay where they are unless a start says where they shall be."""
+        """The choice with the spread of the last start, unless it has its own."""
         if self.standby or self.spread is not None or not isinstance(before, Ftlb):
             return self
         return replace(self, spread=before.spread)
@@ -220,7 +218,7 @@ class Ftlb(WithinLimit):
         return KeyBased(base, RoutingTable(self._listed(base)))
 
     def _listed(self, base: Backed) -> dict[int, Placement]:
-        """The keys that a level lists, at their base homes and the instances after."""
+        """The placements of keys that levels list: at their base homes and the instances after."""
         listed = sorted(self._levels.listed)
         rows = base.rows(np.array(listed, np.uint64)).tolist()
         listings, n = dict[int, Placement](), base.instances
@@ -275,7 +273,7 @@ class Ftlb(WithinLimit):
 
     @override
     def pays(self, before: Floats, after: Floats) -> bool:
-        """Whether a plan removes overload, or load that is missing below LL."""
+        """Whether a plan removes enough load above UL, or fills up enough load below LL."""
         least = self._least(before)
         gain = np.maximum(least - before, 0).sum() - np.maximum(least - after, 0).sum()
         enough = max(self.min_gain * before.mean(), noise(least))
@@ -283,23 +281,23 @@ class Ftlb(WithinLimit):
 
     @override
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
-        """If loads are out of tolerance; until they are, a few keys are enough."""
+        """Whether loads are out of tolerance; until they are, a few keys are enough."""
         return bool(history) and self.was_due(layout, history)
 
     @property
     @override
     def spares_reports(self) -> bool:
-        """Service levels may ask for more backups of hot keys, also where loads are level."""
+        """False: service levels may want more backups of hot keys even while loads are level."""
         return False
 
     @override
     def keeps(self, interval: Interval) -> bool:
-        """Only if it brought tuples: an imbalance lasts over batches that bring none."""
+        """Whether it brought tuples: an imbalance outlasts batches that bring none."""
         return bool(interval.stored.any())
 
     @override
     def can_balance(self, history: Sequence[Interval]) -> bool:
-        """Once all intervals that loads are taken over are whole."""
+        """Whether the reports of all intervals that loads are taken over are whole."""
         return len(history) >= self.intervals and all(interval.whole for interval in history)
 
     @override
@@ -313,7 +311,7 @@ class Ftlb(WithinLimit):
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:
-        """With standbys: the loads of groups."""
+        """The loads of instances; with standbys, the loads of groups."""
         if self.standby:
             return _of_groups(gather_loads(history, table, base), base)
         return gather_loads(history, table, base, self.backup_work)
@@ -322,7 +320,7 @@ class Ftlb(WithinLimit):
     def asked(
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
     ) -> RoutingTable:
-        """The table whose keys have the backups of their levels, apart from each other."""
+        """The table with the backups that levels give, in different failure domains if possible."""
         if self.standby:
             return table
         counted = newest.hashes[: len(newest.named)], newest.named
@@ -333,7 +331,7 @@ class Ftlb(WithinLimit):
 
     @override
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
-        """Algorithm 3."""
+        """The table after algorithm 3 of the paper."""
         changed = self._changed(loads)
         if self.standby:  # the plan is of groups
             assert isinstance(base, Backed)
@@ -349,7 +347,7 @@ class Ftlb(WithinLimit):
 
     @override
     def changes(self, loads: Loads) -> NewShares:
-        """The homes alone, for those who plan without backups."""
+        """The homes alone, for callers that plan without backups."""
         holders = self._changed(loads)
         return {key: {home: 1.0} for key, (home, *_) in holders.items()}
 
@@ -357,7 +355,7 @@ class Ftlb(WithinLimit):
 def _with_holders(
     base: Base, table: RoutingTable, loads: Loads, changed: NewHolders
 ) -> RoutingTable:
-    """The table with the keys of `changed` placed anew; what lies as the base says leaves it."""
+    """The table with the keys of `changed` placed anew; keys that lie as the base says leave it."""
     entries = dict(table.placements)
     hashes = loads.hashes[list(changed)]
     plain = placements(base, hashes)
@@ -371,7 +369,7 @@ def _with_holders(
 
 
 def _of_groups(loads: Loads, base: Base) -> Loads:
-    """The loads of groups, which are those of their homes: each group has the same standbys."""
+    """The loads of groups, without standbys: each group has the same number of them."""
     assert isinstance(base, Backed)
     n, none = base.single.instances, np.zeros(0, np.int64)
     return replace(
@@ -385,7 +383,7 @@ def _of_groups(loads: Loads, base: Base) -> Loads:
 
 
 def _at_groups(listed: Mapping[int, Placement], before: Base, after: Base) -> dict[int, Placement]:
-    """The keys of a table at the same groups of another number; those whose group goes leave it."""
+    """The keys of a table at the same groups under `after`; keys whose group is gone leave it."""
     if not isinstance(before, Backed):
         return {}
     assert isinstance(after, Backed)

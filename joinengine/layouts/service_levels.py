@@ -1,7 +1,7 @@
-"""Service levels: how many backups the keys of an importance have, under `ftlb`.
+"""Service levels: how many backups the keys of each importance have, under `ftlb`.
 
-Why: who can bear the loss of some keys, and not of others, pays for copies of the others only; and
-the few keys with most load are worth copies that can take over for balance.
+Why: if only some keys must survive a loss, you pay for copies of these keys alone; and the few
+heaviest keys are worth copies that can take over for balance.
 
 A level names its keys one by one, by a predicate over the key columns, or by their rank of load. It
 is written as a mapping, in Python or in a file:
@@ -24,10 +24,10 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 
-#: Keys that a level may list: each has an entry of the routing table, which every task gets. With
-#: 20,000 a start and its first batch take some seconds each.
+#: How many keys a level may list. Each has an entry in the routing table, which every task gets:
+#: with 20,000 keys, a start and its first batch take some seconds each.
 MOST_LISTED = 20_000
-#: What a level may name its keys by.
+#: The ways in which a level may name its keys.
 _BY = ("keys", "where", "top")
 _EXAMPLE = "{'hot': {'top': 20, 'backups': 2}}"
 #: Types of the parts of a key.
@@ -42,7 +42,7 @@ class Level:
     """The keys that have `backups` backups: one of `keys`, `where` and `top` names them.
 
     `join`: the number of the join whose keys these are; None: of all joins. `hashes` are those of
-    `keys` and `predicate` is `where`, once the level is fitted to a join; None: it is not.
+    `keys` and `predicate` is `where`, once the level is fitted to a join; until then they are None.
     """
 
     name: str
@@ -82,9 +82,9 @@ class Level:
 
 
 def read_levels(levels: Any) -> tuple[Level, ...]:
-    """The levels of a mapping as users write it, of `Level.to_json`, or as they are.
+    """The levels from a mapping as users write it, from `Level.to_json`, or unchanged.
 
-    Raises InvalidRequest, with the name of the level, for what is none.
+    Raises InvalidRequest, which names the level, for anything else.
     """
     if isinstance(levels, Mapping):
         return tuple(_written(name, level) for name, level in levels.items())

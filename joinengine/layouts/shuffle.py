@@ -1,6 +1,7 @@
 """Shuffle: store a tuple anywhere, by u alone, and probe everywhere.
 
-Why: the yardstick of balance, at the price of a message to every instance; any predicate.
+Why: it is the yardstick of balance and serves any predicate, at the price of a message to every
+instance for each tuple.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
 class ShuffleRouter(Router):
     """Store at one instance, probe all."""
 
-    instances: int = field()  # no default: it would be the protocol's property
+    instances: int = field()  # field(): else the protocol's property would be the default
 
     @override
     def route(self, side: Side, words: Words) -> Deliveries:
@@ -48,7 +49,7 @@ class ShuffleRouter(Router):
 class Shuffled(Layout):
     """The layout state."""
 
-    instances: int = field()  # no default: it would be the protocol's property
+    instances: int = field()  # field(): else the protocol's property would be the default
 
     @override
     def router(self) -> ShuffleRouter:

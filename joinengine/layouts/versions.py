@@ -6,7 +6,8 @@ that still has state is a *version*. At an instance, a tuple probes only the run
 that sent it there; if it probed the runs of all versions, it would find copied tuples twice.
 
 Law: under each version alone, an earlier and a later tuple meet once; a tuple is stored under one.
-Cost: per tuple and version one route; a tuple reaches an instance once, however many sent it.
+Cost: one route per tuple and version; a tuple reaches an instance once, however many versions send
+it there.
 Source: keeping the history of homes is the idea of NM-Join (J. Supercomputing 2022).
 """
 
@@ -29,9 +30,9 @@ from joinengine.model.keys import Side
 from joinengine.routing.routes import PROBE, Deliveries, Instances, only, probe_flag, storing
 from joinengine.routing.table import TableRouter
 
-#: More versions than this cost more than moving the state: each is a route and its probe copies.
-#: It is also the most that fit: two flags to store, 20 x 3 for the cells that a tuple probes under
-#: each version, and one to be watched are 63 of 64 bits.
+#: More versions cost more than moving the state: each adds a route and its probe copies. 64 bits do
+#: not hold more, either: two flags to store, 20 x 3 for the cells that a tuple probes under each
+#: version, and one to be watched take 63.
 MOST_VERSIONS = 20
 
 #: The routers of all layouts.
@@ -85,7 +86,7 @@ class VersionedRouter:
 
 
 def _probing(deliveries: Deliveries, flag: int) -> Deliveries:
-    """Only the probes, as another flag."""
+    """The deliveries that probe, with `flag` in place of theirs."""
     probes = only(deliveries, (deliveries.flags & PROBE) > 0)
     return probes._replace(flags=np.full(len(probes.rows), flag, np.min_scalar_type(flag)))
 

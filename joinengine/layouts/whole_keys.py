@@ -55,7 +55,7 @@ class _WholeKeys(Planned):
 
 @dataclass(frozen=True)
 class _Levelled(WithinLimit, _WholeKeys):
-    """One whose limit is on the greatest load."""
+    """A planner of whole keys with a limit on the greatest load."""
 
     @override
     def meets(self, level: Floats) -> bool:
@@ -79,7 +79,7 @@ class Readj(_Levelled):
 
     @override
     def moves(self, loads: Loads) -> NewShares:
-        """Makes the best exchange until none helps."""
+        """Make the best exchange until none helps."""
         return plan_readj(loads, self.imbalance, self.sigma)
 
 
@@ -200,8 +200,8 @@ class MixedBf(_Limited):
 class _ByDeviation(_WholeKeys):
     """Loads are judged by their deviation: 100 * standard deviation / mean.
 
-    A plan is due if it is above `threshold` by more than noise, and pays if it lowers the deviation
-    by `min_gain`.
+    A plan is due if the deviation is above `threshold` by more than noise. It pays if it lowers the
+    deviation by `min_gain`.
     """
 
     threshold: float = setting(

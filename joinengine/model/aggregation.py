@@ -34,12 +34,12 @@ from joinengine.model.lateness import (
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.model.windows import INT_MAX, INT_MIN, Times, plus_held, window_numbers
 
-#: The columns of partial results with the end of a row's pane, and, of a session's, its beginning.
+#: Columns of partial results: the end of a row's pane and, under sessions, its beginning.
 PANE, BEGINNING = "__pane", "__beginning"
 
 
 class AggregateFunction(StrEnum):
-    """What an aggregate makes of the values of an expression."""
+    """The function that an aggregate applies to the values of an expression."""
 
     COUNT = "count"
     SUM = "sum"
@@ -49,7 +49,7 @@ class AggregateFunction(StrEnum):
     HISTOGRAM = "histogram"
 
 
-#: How columns begin that count +inf, -inf and NaN among the values of a sum.
+#: Prefixes of the columns that count +inf, -inf and NaN among the values of a sum.
 ENDLESS_VALUES = ("i", "j", "u")
 
 
@@ -59,7 +59,7 @@ class Aggregate:
 
     `sql`: the expression over columns c0, c1, .. of `Grouping.columns`; None: rows are counted.
     `kind`: the type of the result. `sums`: the type of sums in partial results. `weight`: the
-    column that says how often a row counts; empty: once. `bins`: how many a histogram has at most.
+    column that says how often a row counts; empty: once. `bins`: the most bins of a histogram.
     """
 
     name: str
@@ -72,18 +72,18 @@ class Aggregate:
 
     @property
     def counts_values(self) -> bool:
-        """Whether partial results also say how many values a sum is of."""
+        """Whether partial results also count the values of a sum."""
         is_sum = self.function is AggregateFunction.SUM
         return self.function is AggregateFunction.MEAN or (is_sum and bool(self.weight))
 
     @property
     def counts_endless(self) -> bool:
-        """Whether partial results count infinities and NaN apart: no sum lets them go again."""
+        """Whether partial results count infinities and NaN apart: no sum can subtract them."""
         return bool(self.weight) and self.sums == "DOUBLE"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """How the columns of a partial sum or count begin: the sum, how many, what is endless."""
+        """Prefixes of a partial sum's columns: the sum, its values, infinities and NaN."""
         return ("p", *"n" * self.counts_values, *ENDLESS_VALUES * self.counts_endless)
 
 
@@ -129,7 +129,7 @@ class Panes:
         instants = np.unique(panes)
         if self.given:
             return instants[(instants > closed) & (instants <= watermark)]
-        # Windows that end later are many, and a window holds many panes: each is listed once.
+        # Panes share windows: each window is listed once, and none that ends after `watermark`.
         numbers, first, last = [np.empty(0, np.int64)], self._after(closed), self._after(watermark)
         for low, high in map(self._holding, instants.tolist()):
             numbers.append(np.arange(min(max(low, first), high, last), min(high, last)))
@@ -168,7 +168,7 @@ class Panes:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """A session of a group ends `gap` after its last tuple; a tuple at its end goes on with it.
+    """A session of a group ends `gap` after its last tuple; a tuple exactly at its end extends it.
 
     A session that would end beyond 64-bit times does not exist.
     """
@@ -177,12 +177,12 @@ class Sessions:
     function: ClassVar[str] = "session_windows"
 
     def pane_of(self, times: Times) -> Times:
-        """(n,) event times -> the ends of the sessions that hold one such tuple alone."""
+        """(n,) event times -> for each, the end of a session that holds this tuple alone."""
         return plus_held(times, self.gap_us)[0]
 
     @staticmethod
     def ended_by(watermark: float) -> int:
-        """The end of the last sessions with which no tuple from a watermark on can go on."""
+        """The latest end of a session that no tuple at or above `watermark` can extend."""
         return time_before(watermark if math.isinf(watermark) else math.ceil(watermark) - 1)
 
     def __str__(self) -> str:
@@ -191,7 +191,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """For each tuple: it, and the `rows` - 1 tuples of its group that precede it in event time."""
+    """For each tuple: itself, and the `rows` - 1 tuples of its group before it in event time."""
 
     rows: int
     function: ClassVar[str] = "last"
@@ -209,7 +209,7 @@ def time_before(watermark: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What an aggregate is over, in event time; see `windows`, `session_windows` and `last`."""
+    """The event time and windows of an aggregate; see `windows`, `session_windows` and `last`."""
 
     times: tuple[str, ...]
     panes: Panes | Sessions | Last
@@ -330,9 +330,8 @@ class Stage(Enum):
 class Grouping:
     """The groups and aggregates of an aggregation. `columns`: the columns that expressions name.
 
-    `zone`: the time zone in which instants have dates and hours. `is_net`: the last of the
-    aggregates, which no result shows, says how many rows of a group are there; without any there is
-    no group.
+    `zone`: the time zone in which instants have dates and hours. `is_net`: whether the last
+    aggregate, which no result shows, counts the rows of a group; without rows there is no group.
     """
 
     groups: tuple[str, ...]
@@ -350,7 +349,7 @@ class Grouping:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The names of the groups in partial results, where names of users could be ours too."""
+        """The names of the groups in partial results; those of users could collide with ours."""
         return tuple(f"g{number}" for number in range(len(self.groups)))
 
     @property
@@ -366,7 +365,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The event time of an input: the columns, and what is late, idle and ahead: see `Within`."""
+    """The event time of an input: its columns, and when rows are late, idle and ahead: `Within`."""
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
     delays_us: Delays = (None, None)

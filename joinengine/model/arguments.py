@@ -29,14 +29,14 @@ def check_names(value: Any, what: str, example: str) -> tuple[str, ...]:
 
 
 def check_count(value: Any, what: str) -> int:
-    """`value` if it is a whole number; True and 4.0 are none. Raises InvalidRequest for others."""
+    """`value` if it is a whole number, not True or 4.0. Raises InvalidRequest for others."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise InvalidRequest(f"{what}: {kind_of(value)} is not a whole number; write for example 8")
     return int(value)
 
 
 def check_number(value: Any, what: str) -> float:
-    """`value` if it is a number; True is none. Raises InvalidRequest for others."""
+    """`value` if it is a number, not True. Raises InvalidRequest for others."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number:
         raise InvalidRequest(f"{what}: {kind_of(value)} is not a number; write for example 0.5")
@@ -44,7 +44,7 @@ def check_number(value: Any, what: str) -> float:
 
 
 def check_timeout(value: Any, what: str) -> float:
-    """`value` if it is a number that time can pass. Raises InvalidRequest for others."""
+    """`value` as seconds, if it is a number but not NaN. Raises InvalidRequest for others."""
     seconds = check_number(value, what)
     if math.isnan(seconds):
         raise InvalidRequest(f"{what}: NaN is no length of time; give seconds, or None")

@@ -1,4 +1,4 @@
-"""Columns by their names.
+"""Finds columns by name, and names the columns of the engine.
 
 A column of the user may have any name. So a column of the engine that lies beside columns of the
 user has no fixed name: `name_beside` gives it one that none of them has.
@@ -49,7 +49,7 @@ def require_column(
 
 
 def _how_to_compute(name: str, schema: pa.Schema) -> str:
-    """What to do if a name is an expression over columns, to follow a text; empty: it is none."""
+    """Advice for the end of a message, if a name is an expression over columns; else empty."""
     words = {*re.split(r"\W+", name.lower())}
     if not re.search(r"[(+*/%|]", name) or not words & {known.lower() for known in schema.names}:
         return ""
@@ -82,10 +82,11 @@ def of_side(side: Side) -> str:
 
 
 def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which Spark compares two types of keys; None: none that is served.
+    """The type in which Spark compares two types of keys; None: joinengine does not compare them.
 
-    Integers take the wider one; decimals, also beside integers, as many digits on each side of the
-    point as any of them has, 38 at most; float and double are doubles.
+    Two integers are compared in the wider type. A decimal is compared with a decimal or an integer
+    in as many digits on each side of the point as the greater of both has, at most 38 in all. float
+    and double are compared as doubles.
 
     >>> wider(pa.decimal128(10, 2), pa.decimal128(12, 4)), wider(pa.int32(), pa.decimal128(9, 2))
     (Decimal128Type(decimal128(12, 4)), Decimal128Type(decimal128(12, 2)))
@@ -123,7 +124,7 @@ def _digits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def name_beside(names: Iterable[str], word: str) -> str:
-    """`word`, behind so many underscores that no name of `names` is equal, whatever its case.
+    """`word` with enough underscores before it to differ from all `names`, ignoring case.
 
     >>> name_beside(["k", "__id"], "__id"), name_beside(["Reason", "_reason"], "reason")
     ('___id', '__reason')

@@ -1,7 +1,7 @@
 """Join conditions: which two tuples are a pair, apart from time.
 
 `Equi`, `Band`, `Theta` and `AsOf` are what a user writes; `Distance` and `Predicate` are the same
-in terms of the columns of the inputs. `AsOf` is of time too: it takes the nearest of all pairs.
+in terms of the columns of the inputs. `AsOf` does depend on time: it takes the nearest right tuple.
 `Multiway` is what a chain of `Equi` on one key becomes.
 """
 
@@ -91,7 +91,7 @@ class Theta:
 
 
 class Direction(StrEnum):
-    """Where the nearest right tuple of a left one is looked for: before it, after it, or both."""
+    """Where the nearest right tuple may lie: before the left tuple, after it, or both."""
 
     BACKWARD = "backward"
     FORWARD = "forward"
@@ -102,10 +102,10 @@ class Direction(StrEnum):
 class AsOf:
     """Of the right tuples with the keys `by`, the one nearest in time to a left tuple.
 
-    `times`: per side the event-time column. Without one on the left (`is_latest`) a left tuple
-    meets the greatest of the right ones that were there before its batch; without any, the last
-    one that was read. `tolerance_us`: the nearest may be so far; None: any
-    distance. `strict`: a right tuple of the same time is none. The others are as in `Within`.
+    `times`: per side the event-time column. Without one on the left (`is_latest`), a left tuple
+    meets the right tuple of greatest time that was there before its batch; without any, the one
+    that was read last. `tolerance_us`: the greatest distance in time; None: any. `strict`: a right
+    tuple of the same time does not match. The other fields are as in `Within`.
     """
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
@@ -120,7 +120,7 @@ class AsOf:
 
     @property
     def is_latest(self) -> bool:
-        """Whether the newest right tuple is meant, and no time of the left one counts."""
+        """Whether a left tuple meets the newest right tuple, whatever its own time."""
         return not self.times[Side.LEFT]
 
     @property
@@ -131,7 +131,7 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class Multiway:
-    """Equal keys on several sides: `keys`, per side its columns. No user writes it."""
+    """Equal keys on several sides. `keys`: per side, its key columns. Users do not write it."""
 
     keys: tuple[tuple[str, ...], ...]
 
@@ -240,12 +240,13 @@ def asof(  # noqa: PLR0913 # each is an option by its name
 
     `by`: the keys that must be equal: `equi(..)`, or names that both sides have; None: no keys.
     `direction`: "backward" takes the newest right row that is not after the left row, "forward" the
-    earliest that is not before it, "nearest" the closer of the two, and the earlier if both are as
-    close. Of several right rows of that time it is the one that was read last. `tolerance`: right
-    rows further away are none. `strict`: right rows of the same time are none. `delay`,
-    `idle_after`: as for `within`.
+    earliest that is not before it, "nearest" the closer of the two, or the earlier if both are
+    equally close. Of several right rows with that time, the one read last counts. `tolerance`: how
+    far away a right row may be; None: any distance. `strict`: right rows of the same time do not
+    match. `delay`, `idle_after`: as for `within`.
 
-    Raises InvalidRequest for a direction that is none, and for a negative or endless length.
+    Raises InvalidRequest for an unknown direction, and for a length that is negative or exceeds
+    64-bit integers.
 
     >>> asof("paid", "quoted", by="item", tolerance="1 hour").tolerance_us
     3600000000
@@ -300,7 +301,7 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
 
 
 def _check_on(on: Any) -> None:
-    """Refuse what is written for another join, with what to write here."""
+    """Refuse an argument meant for another join, with advice on what to write here."""
     if type(on).__name__ == "Column":
         raise InvalidRequest(
             "on: joinengine cannot read a Spark Column; write equi('a', 'b') for a = b, "
@@ -319,7 +320,7 @@ def _check_on(on: Any) -> None:
 
 
 def equality(on: Condition) -> Equi:
-    """The equality columns of a condition, perhaps none."""
+    """The equality columns of a condition; empty if it has none."""
     none = Equi((), ())
     match on:
         case Equi():
@@ -338,8 +339,9 @@ def equality(on: Condition) -> Equi:
 class Distance:
     """The bounds of right - left in the units of the columns; None: open.
 
-    `scale`: digits behind the point that decimals are counted in; `floating`: doubles, else 64-bit
-    integers (days of dates, microseconds of timestamps).
+    `scale`: the digits after the point of decimals, whose last digit is the unit. `floating`:
+    whether bounds are doubles; else they are 64-bit integers (dates in days, timestamps in
+    microseconds).
     """
 
     left: str

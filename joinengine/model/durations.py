@@ -42,7 +42,7 @@ def microseconds(duration: str | timedelta, what: str = "") -> int:
     """The length of `duration` in microseconds; a leading minus makes all of it negative.
 
     Raises InvalidRequest if the text has no unit, or a unit without a fixed length (months, years);
-    `what` names the argument in the message; empty: the caller does.
+    `what` names the argument in the message; empty: the caller adds the name.
     """
     if isinstance(duration, timedelta):
         return duration // _MICROSECOND
@@ -70,7 +70,7 @@ def microseconds(duration: str | timedelta, what: str = "") -> int:
 
 
 def describe(length_us: int) -> str:
-    """A short text for a length in microseconds, to the last one: accounts of queries have it.
+    """A short but exact text for a length in microseconds; accounts of queries contain it.
 
     >>> describe(180_000_000), describe(-5_400_000_000), describe(0), describe(250_000)
     ('180 s', '-90 min', '0 s', '0.25 s')
@@ -85,7 +85,7 @@ def describe(length_us: int) -> str:
 
 
 def describe_about(length_us: float) -> str:
-    """A short text for a length that was measured: to three digits, or to the unit that it has.
+    """A short text for a measured length in microseconds, to three digits or to its unit.
 
     >>> describe_about(2.0004e9), describe_about(1.5e12), describe_about(123_456_789.0)
     ('33 min', '417 h', '123 s')

@@ -21,7 +21,7 @@ class JoinEngineError(Exception):
 class InvalidRequest(JoinEngineError):
     """joinengine cannot do what was asked; it has started nothing.
 
-    From a query that runs: a source has become what the query cannot read.
+    A running query raises it if a source has changed so that the query cannot read it.
     """
 
 
@@ -34,14 +34,14 @@ class TakenOver(JoinEngineError):
 
 
 class _TakenOver(TakenOver, CheckpointMismatch):
-    """Programs that catch a `CheckpointMismatch`, as it was before 0.2, catch it until 0.3."""
+    """Also a CheckpointMismatch, until 0.3, for programs that catch the error of before 0.2."""
 
 
 _TakenOver.__name__ = _TakenOver.__qualname__ = TakenOver.__name__
 
 
 def taken_over(message: str) -> TakenOver:
-    """The error of a driver that another one has followed."""
+    """The error for a driver whose checkpoint another driver has taken over."""
     return _TakenOver(message)
 
 
@@ -66,7 +66,7 @@ class UnreadableMessage(JoinEngineError):
 
 
 class UnreadableFile(DamagedState):
-    """A file of a source cannot be read as it was logged; `reason`: why, without the way on."""
+    """A file of a source cannot be read as it was logged; `reason`: why, without advice."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)

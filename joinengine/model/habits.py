@@ -1,4 +1,4 @@
-"""What users of DataFrames look for on our objects, and what to write there instead."""
+"""Attributes that users of DataFrames expect on our objects, and what to write instead."""
 
 from __future__ import annotations
 

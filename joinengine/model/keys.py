@@ -17,7 +17,7 @@ from itertools import pairwise
 from joinengine.model.errors import InvalidRequest
 
 #: u has 24 bits (shares are exact to 6e-8) and the key hash the 40 above them. Tuples of two keys
-#: with one hash are routed together and told apart by value: of ten million keys some 45 pairs.
+#: with one hash are routed together and told apart by value: about 45 pairs of ten million keys.
 U_BITS = 24
 U_ONE = 1 << U_BITS
 HASH_BITS = 64 - U_BITS
@@ -109,7 +109,7 @@ class Placement:
         if self.mode is Mode.WHOLE and not self.backups and len(self.fragments) == 1:
             only = self.fragments[0]
             if only.u_lower == 0 and only.u_upper == U_ONE:
-                return  # as most keys of a plan: nothing can be wrong with it
+                return  # most keys of a plan are whole: nothing else to check
         edges = [0, *(fragment.u_upper for fragment in self.fragments)]
         starts = [fragment.u_lower for fragment in self.fragments]
         if edges[:-1] != starts or edges[-1] != U_ONE or any(a >= b for a, b in pairwise(edges)):

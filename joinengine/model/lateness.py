@@ -1,4 +1,4 @@
-"""What windows of any kind are asked for with: event-time columns, lengths, and lateness."""
+"""The arguments that windows of all kinds share: event-time columns, lengths, and lateness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from joinengine.model.keys import PAIR
 Duration = str | timedelta
 TimeColumns = str | tuple[str, ...] | list[str]
 Delays = tuple[int | None, ...]
-#: What a length may have at most: all of 64-bit time.
+#: The greatest length, in microseconds: all of 64-bit time.
 LONGEST_US = (1 << 63) - 1
 
 
@@ -25,7 +25,7 @@ class Lateness(NamedTuple):
     ahead_us: int | None = None
 
     def check(self, name: str) -> None:
-        """Raise InvalidRequest for lengths that cannot be; `name`: what was asked for."""
+        """Raise InvalidRequest for impossible lengths; `name`: the function that was called."""
         for delay in self.delays_us:
             if delay is not None and delay < 0:
                 raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")

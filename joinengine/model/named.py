@@ -31,7 +31,7 @@ def one_of(names: type[Named], word: str, what: str) -> Named:
 
 
 def meant(word: str, names: Iterable[str]) -> str:
-    """A question about the name that is most like `word`, to follow a text; empty: none is.
+    """A question for the end of a message, about the name most like `word`; else empty.
 
     >>> meant("Hsh", ["auto", "hash"]), meant("best", ["auto", "hash"])
     (". Did you mean 'hash'?", '')

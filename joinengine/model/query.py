@@ -20,7 +20,7 @@ from joinengine.model.windows import Sliding, Window
 #: The column with the number of each watched tuple, if no column of the user has this name.
 ID = "__id"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
-#: The column of results with their changes: of a pair the product of those of both its tuples.
+#: The column of results with their changes. A pair has the product of its tuples' changes.
 CHANGE = "_change"
 
 
@@ -54,16 +54,16 @@ class Timed(Protocol):
 
     @property
     def idle_after_us(self) -> int | None:
-        """The silence after which a side no longer holds the watermark up; None: it always does."""
+        """The silence after which a side no longer holds the watermark back; None: never."""
 
     @property
     def ahead_us(self) -> int | None:
-        """How far a tuple may be ahead of the clock of its batch; None: as far as it likes."""
+        """How far a tuple may be ahead of the clock of its batch; None: without limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """Output column `name` is column `column` of `side`; `side` None: of the window, or a CHANGE.
+    """Output column `name` is column `column` of `side`; None: an edge of the window, or CHANGE.
 
     `instead`: the equal column of the other side, which a right or full join under USING takes if
     `side` has no tuple.
@@ -140,12 +140,12 @@ def output_lag_us(
     watched: Sequence[Side],
     columns: Sequence[str],
 ) -> int | None:
-    """How far the time that is the latest of output `columns` may lag behind the watermark.
+    """How far the latest of the times in output `columns` may lag behind the watermark.
 
-    None: the columns do not hold the whole event time of a side. One tuple of a pair arrived in
-    this batch, at or above the watermark; the other is at most a bound away. So a time that covers
-    both sides is never below the watermark. A tuple without a partner has the time of its own side
-    alone. The time of a side whose tuples are kept for ever may be of any age.
+    None: without limit, or the columns do not hold the whole event time of a side. One tuple of a
+    pair arrived in this batch, at or above the watermark; the other is at most a bound away. So a
+    time that covers both sides is never below the watermark. A tuple without a partner has only the
+    time of its own side. The time of a side whose tuples are kept for ever may be of any age.
     """
     named = {(column.side, column.column) for column in output if column.name in columns}
     if (None, WINDOW_END) in named:

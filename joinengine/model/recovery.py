@@ -1,4 +1,4 @@
-"""The ways in which a query goes on after an instance has lost its state, and what it waits for."""
+"""How a query recovers the lost state of an instance, and what its batches wait for to allow it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Recovery(StrEnum):
-    """What takes the place of state that is lost: copies of keys, of instances, or of files."""
+    """What replaces lost state: copies of keys, of instances, or of files."""
 
     REPLICAS = "replicas"
     TASKB = "taskb"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Skipped(NamedTuple):
-    """What of a source is not read, or not to its end, and why: a file, or offsets of a topic."""
+    """A file or offsets of a topic that were not read, or not to the end, and why."""
 
     file: str
     reason: str

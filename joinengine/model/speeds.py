@@ -18,7 +18,7 @@ MOST_LATENCY_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a store or a network is: bytes a second, and seconds for each request.
+    """How fast a store or a network is: bytes per second, and seconds for each request.
 
     >>> str(Speed())
     '100.0 MB/s, 0.05 s per request'
@@ -31,7 +31,7 @@ class Speed:
     def of(cls, text: str, what: str) -> Speed:
         """From a rate, and perhaps the time of a request after a comma; `what` names the option.
 
-        Units are powers of 1000. Raises InvalidRequest for a text that is no such thing.
+        Units are powers of 1000. Raises InvalidRequest for any other text.
 
         >>> Speed.of("1.5 GB/s, 20 ms", "store")
         Speed(bytes_per_s=1500000000.0, latency_s=0.02)
@@ -58,5 +58,5 @@ class Speed:
         return f"{size_text(self.bytes_per_s)}/s, {latency} per request"
 
     def seconds(self, sizes: Collection[int]) -> float:
-        """How long requests of so many bytes take, side by side; 0: there is none."""
+        """Seconds that parallel requests of `sizes` bytes take; 0 without requests."""
         return self.latency_s + max(sizes) / self.bytes_per_s if sizes else 0.0

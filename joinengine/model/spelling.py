@@ -1,7 +1,7 @@
-"""Text that terminals, logs and pages show as it is.
+"""Escapes in names that would otherwise disturb a terminal, a log or a page.
 
-Why: columns, keys and files have the names that somebody gave them. A name may hold letters that
-steer a terminal, or turn the direction of all text that follows.
+Why: columns, keys and files have the names that somebody gave them. A name may hold characters that
+control a terminal, or reverse the direction of all text that follows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def printed_lines(text: str) -> str:
 
 
 def print_arguments(record: logging.LogRecord) -> bool:
-    """A filter of a logger: what its messages are filled in with is printable; all pass."""
+    """A logging filter that makes the arguments of a record printable; it passes all records."""
     if isinstance(record.args, tuple):
         record.args = tuple(
             printed_lines(argument) if isinstance(argument, str) else argument

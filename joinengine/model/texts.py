@@ -7,9 +7,9 @@ import re
 from joinengine.model.conditions import AsOf, Band, Condition, Equi, Multiway
 from joinengine.model.durations import describe
 
-#: So many characters of a foreign text are repeated.
+#: How many characters of a foreign text a message repeats.
 _MOST_SAID = 200
-#: Who a URL says is asking, with a password or without; Azure has a container in this place.
+#: The user in a URL, with or without a password; Azure's URLs have a container in this place.
 _USER = re.compile(r"(?<!\babfs:)(?<!\babfss:)//([^/@\s:]*:\S*|[^/\s]*)@")
 #: What follows the path of a URL, where a signed one has its signature.
 _QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]+")
@@ -78,7 +78,7 @@ def quoted(text: object, most: int = _MOST_SAID) -> str:
 
 
 def in_a_line(said: object) -> str:
-    """What another program has said, such as an error, without breaks, and cut."""
+    """A message of another program, on one line, and cut if it is long."""
     text = " ".join(str(said).split()) or type(said).__name__
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}.."
 

@@ -4,8 +4,8 @@ An interval (`Within`) bounds right time minus left time; one of its ends may be
 tuples of one side never leave. A sliding window (`Sliding`; tumbling if slide = size) makes a pair
 of two tuples once for each window that holds both: window k is
 [k * slide, k * slide + size). All times and lengths are microseconds in 64-bit integers. A length
-beyond that range is refused, sums are held at its ends, and a window that would begin or end beyond
-it does not exist.
+beyond that range is refused, a sum beyond it becomes the end of the range, and a window that would
+begin or end beyond it does not exist.
 Source of the leaving rule: docs/decisions/0001 (a tuple leaves when no tuple that is on time can
 still match it).
 """
@@ -40,7 +40,7 @@ INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
-    """(n,) values + k, held at the ends of the type, and (n,) whether each was held.
+    """(n,) values + k, limited to the range of the type, and (n,) whether each was limited.
 
     >>> plus_held(np.array([5, INT_MAX - 1]), 3)[0].tolist() == [8, INT_MAX]
     True
@@ -53,7 +53,7 @@ def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
 
 
 def window_numbers(size_us: int, slide_us: int) -> tuple[int, int]:
-    """The first and the last window that begin and end within 64-bit times, the last one apart.
+    """The numbers of the first and the last window within 64-bit times; INT_MAX ends no window.
 
     >>> window_numbers(10, 1 << 62)
     (-2, 1)
@@ -68,8 +68,8 @@ class Within:
     `times`: per side the event-time columns; a tuple's time is the latest of them. (Only rows of
     another join have several: one for each of its inputs.) `delays`: per side, how far a tuple may
     lag behind the newest one and still be on time; None: the input's own watermark. `idle_after`:
-    a side that brings no tuple for so long (wall time) no longer holds the watermark up; None: it
-    always does. `ahead`: how far a tuple may be ahead of the clock; None: as far as it likes.
+    a side without tuples for this wall time no longer holds the watermark back; None: it always
+    does. `ahead`: how far a tuple may be ahead of the clock; None: without limit.
     """
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
@@ -96,7 +96,7 @@ class Within:
 
     @property
     def span_us(self) -> int | None:
-        """The greatest distance in event time of a pair: the state must cover it; None: none."""
+        """How long left tuples stay in the state, plus how long right ones do; None: for ever."""
         if self.lower_us is None or self.upper_us is None:
             return None
         return max(self.upper_us, 0) + max(-self.lower_us, 0)
@@ -105,7 +105,7 @@ class Within:
     def endless(self) -> Side | None:
         """The side whose tuples may find partners for ever, because an end is open; None: none.
 
-        Without an upper bound, however late a right tuple is, it may match any left tuple.
+        Without an upper bound, a right tuple may match a left tuple that is earlier by any length.
         """
         if self.upper_us is None:
             return Side.LEFT
@@ -115,7 +115,7 @@ class Within:
         """Times of `side` -> the latest time at which a partner of each may come.
 
         If time + upper < watermark, a left tuple leaves; if time - lower < watermark, a right one.
-        A tuple of the endless side may find one as long as there is time.
+        A tuple of the endless side never leaves: INT_MAX.
         """
         most = _reach(self, side)
         if isinstance(times, np.ndarray):
@@ -190,7 +190,7 @@ class Sliding:
 
     @property
     def function(self) -> str:
-        """The function that makes it."""
+        """The name of the function that a user calls for it."""
         return "tumbling" if self.size_us == self.slide_us else "sliding"
 
     @property
@@ -238,7 +238,7 @@ class Sliding:
         """(n,) pairs -> the number of the first window that holds both, and how many do."""
         least, most = self.numbers
         last = np.minimum(np.minimum(left, right) // self.slide_us, most)
-        # (later - size) // slide + 1, of which no part leaves the type.
+        # (later - size) // slide + 1, computed so that no part overflows.
         slides, rest = divmod(self.size_us, self.slide_us)
         number, into = np.divmod(np.maximum(left, right), self.slide_us)
         first = np.maximum(number - (into < rest), least + slides - 1) - (slides - 1)
@@ -285,7 +285,7 @@ def within(
     row with a wrong time in the future can make all later rows late.
 
     Raises InvalidRequest if there is no bound, lower is above upper, a delay or `max_ahead` is
-    negative, a length exceeds 64-bit integers, or a text is no duration.
+    negative, a length exceeds 64-bit integers, or a text is not a duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000

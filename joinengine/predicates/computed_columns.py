@@ -16,8 +16,8 @@ def compile_column(
 ) -> Computed:
     """Column `name`, which is the expression `text` over the columns of one side.
 
-    Its type is that of the expression in the evaluator; a column alone keeps its own. `zone`,
-    `exact`: as for predicates. Raises InvalidRequest if the text is no expression, and for every
+    Its type is that of the expression in DuckDB; a bare column keeps its own type. `zone`, `exact`:
+    as for predicates. Raises InvalidRequest if the text is not an expression, and for every
     expression or type that is not served.
     """
     what = f"withColumn: {name}"
@@ -51,7 +51,7 @@ def _values(sql: str, text: str, zone: str, table: pa.Table) -> pa.ChunkedArray:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which a column of this type is carried; None: it cannot be."""
+    """The type in which a computed column of a type is kept; None: joinengine cannot keep it."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
     served = (

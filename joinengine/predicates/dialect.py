@@ -1,7 +1,7 @@
 """The dialect of predicates and expressions: Spark's SQL, translated into DuckDB's SQL.
 
-DuckDB's parser gives a syntax tree. Its columns are resolved, and its casts and functions get the
-form that means in DuckDB what they mean in Spark. Everything that is not on the lists below
+DuckDB's parser gives a syntax tree. Its columns are resolved, and casts and functions get the form
+that means in DuckDB what they mean in Spark. Everything that is not on the lists below
 (docs/predicates.md) is refused at once: subqueries, aggregates, windows, other functions.
 """
 
@@ -62,8 +62,8 @@ EXPRESSIONS = {
     *("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE"),
     *("FUNCTION", "CAST"),
 }
-#: DuckDB's operators that mean the same in Spark. An element of a list is left out: `tags[1]` is
-#: the first one in DuckDB and the second in Spark.
+#: DuckDB's operators that mean the same in Spark. Indexing a list is left out: `tags[1]` is the
+#: first element in DuckDB and the second in Spark.
 OPERATORS = {
     *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE"),
     *("COMPARE_IN", "COMPARE_NOT_IN"),
@@ -90,7 +90,7 @@ _INTERVALS = {f"to_{period}s" for period in _PERIODS}
 _INTERVAL = re.compile(rf"(\s*-?\d+\s+({'|'.join(_PERIODS)})s?)+\s*", re.IGNORECASE)
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
-#: Spark's names of types that can be cast to; both timestamps stand for what Spark means by them.
+#: Spark's names of the types to which a cast is served; timestamps mean what Spark means by them.
 _TYPES = {
     **{name: "TINYINT" for name in ("tinyint", "byte")},
     **{name: "SMALLINT" for name in ("smallint", "short")},
@@ -102,9 +102,9 @@ _TYPES = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _TIMES = {"DATE", "TIMESTAMP", _INSTANT}
-#: Types whose values Spark writes otherwise than DuckDB.
+#: Types whose values Spark and DuckDB write differently.
 _UNWRITTEN = {"DOUBLE", "FLOAT", "INTERVAL", *_TIMES - {"DATE"}}
-#: Functions whose arguments are of some types only: whether one is.
+#: Functions that take arguments of some types only -> whether a type is one of them.
 _TYPED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("||", "concat"), lambda kind: kind not in _UNWRITTEN),
     **dict.fromkeys((*EPOCHS, "date_from_unix_date"), lambda kind: _kind(kind) == "INTEGER"),
@@ -127,13 +127,13 @@ _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 def compile_predicate(
     text: str, schemas: Sequence[pa.Schema], what: str, zone: str = "UTC", *, exact: bool = False
 ) -> Predicate:
-    """The predicate `text` over columns of two sides; a name of both needs `left.` or `right.`.
+    """The predicate `text` over two sides; a column of both needs `left.` or `right.` before it.
 
-    `schemas`: of both sides, or one, of rows that have no sides. `zone`: the time zone in which
-    instants have dates and hours. `exact`: names of columns have their case.
+    `schemas`: those of both sides, or one schema for rows without sides. `zone`: the time zone in
+    which instants have dates and hours. `exact`: whether the case of column names matters.
 
-    Raises InvalidRequest, which names the argument `what`, if the text is no predicate, if a column
-    is missing or on both sides, and for every expression that is not served.
+    Raises InvalidRequest, which names the argument `what`, if the text is not a predicate, if a
+    column is missing or on both sides, and for every expression that is not served.
     """
     reading = Translation(text, schemas, what, zone, exact=exact)
     sql, kind = reading.select(parsed(text, what))
@@ -185,8 +185,7 @@ class Translation:
     def select(self, tree: Any) -> tuple[str, str]:
         """A syntax tree as (`SELECT ...` over c0, c1, .., DuckDB's type of it).
 
-        Raises InvalidRequest for expressions that are not served, and types that do not go
-        together.
+        Raises InvalidRequest for expressions that are not served, and for types that do not fit.
         """
         with shallow(self.what, self.text):
             check_written(tree, self.what, self.text)
@@ -204,7 +203,7 @@ class Translation:
         return pa.schema(fields or [pa.field("c0", pa.int8())]).empty_table()
 
     def _settle(self, node: Any, tree: Any) -> None:
-        """Give every expression below `node`, and itself, the form that DuckDB is to evaluate."""
+        """Give `node`, and every expression below it, the form that DuckDB is to evaluate."""
         if isinstance(node, list):
             for part in node:
                 self._settle(part, tree)
@@ -236,7 +235,7 @@ class Translation:
         """Refuse a number beside a text that DuckDB would round to the number's type."""
         types = [self.schemas[side].field(name).type for side, name in self.columns]
         if not any(may_be_text(part, types) for part in operands):
-            return  # to ask for a type takes longer than all else
+            return  # asking for a type takes longer than everything else
         kinds = [
             "VARCHAR" if must_be_text(part, types) else self._type_of(sql_of(selecting(tree, part)))
             for part in operands
@@ -257,7 +256,9 @@ class Translation:
             kind = self._type_of(sql_of(selecting(tree, argument)))
             if not _TYPED[name](kind):
                 raise self._refusal(f"{name} of {kind.lower()}")
-        if name == "round" and len(arguments) > 1:  # engines differ on 2.675 to two digits
+        if (
+            name == "round" and len(arguments) > 1
+        ):  # Spark and DuckDB round 2.675 to two digits differently
             raise self._refusal("round to digits")
         if name in _UNITS:
             first = arguments[0] if arguments else {}
@@ -274,7 +275,7 @@ class Translation:
             node["qualified_name"] = {"path": [form(name)]}
 
     def _settle_match(self, name: str, arguments: list[dict[str, Any]]) -> None:
-        """Give a pattern, and what replaces its matches, the form that RE2 reads."""
+        """Give a pattern and its replacement the form that RE2 reads."""
         if len(arguments) not in MATCHES[name]:
             raise self._refusal(f"{name} with {len(arguments)} arguments")
         literals = [argument.get("literal", {"kind": "NULL_LITERAL"}) for argument in arguments[1:]]
@@ -309,7 +310,7 @@ class Translation:
         return "\\" not in written
 
     def _settle_cast(self, node: dict[str, Any], tree: Any) -> None:
-        """Casts that mean the same in Spark; numbers are cut to whole ones, as Spark does."""
+        """Refuse casts that Spark does differently; cut numbers to whole ones, as Spark does."""
         written = str(node["type_expr"].get("type_name", "")).lower()
         target = _TYPES.get(written)
         child = node["child"]
@@ -328,7 +329,7 @@ class Translation:
         node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
 
     def _check_constant(self, written: str, target: str) -> None:
-        """Refuse a constant that is no date, time or interval: it would stop the query later."""
+        """Refuse a constant that is not a date, time or interval: it would stop the query later."""
         try:
             if target == "DATE":
                 date.fromisoformat(written)
@@ -375,7 +376,7 @@ class Translation:
             raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
 
     def _settle_column(self, node: dict[str, Any]) -> None:
-        """Name a column c0, c1, .., and a field of it by its path from there."""
+        """Rename a column to c0, c1, ..; a field of it keeps its path below that name."""
         reference = resolve(node["column_names"], self.schemas, self.what, exact=self.exact)
         column = reference.side, reference.column
         if column not in self.columns:
@@ -388,7 +389,7 @@ class Translation:
 
 
 def evaluated_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a column is evaluated: Spark widens floats beside anything else."""
+    """The type in which a column is evaluated; floats as doubles, as Spark widens them."""
     return pa.float64() if pa.types.is_floating(kind) else kind
 
 

@@ -1,6 +1,6 @@
 """DuckDB, which evaluates SQL in vectors, with the functions that Spark has and DuckDB lacks.
 
-It is shut in: one thread, no files, no network, settings locked.
+It is locked in: one thread, no files, no network, settings that nobody can change.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import duckdb
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import in_a_line, quoted
 
-#: Characters of a text that `repeat` makes.
+#: The most characters of a text that `repeat` makes.
 MOST_REPEATED = 1_000_000
-#: What must not hold of s, whose parts become t, and what is said if it does.
+#: Whether s would be too long once its parts are replaced by t, and the error if so.
 _TOO_LONG = f"(length(s) + 1) * length(t)::hugeint > {100 * MOST_REPEATED}"
 _MAKES = f" makes a text of more than {100 * MOST_REPEATED} characters"
 _SETTINGS = {"threads": "1", "enable_external_access": "false"}
-#: Spark's functions that DuckDB has not, or has with another meaning: name -> macro. Division by
-#: zero is NULL here; in Spark it is an error, which would end a running query, in DuckDB infinity.
+#: Spark's functions that DuckDB lacks, or has with another meaning: name -> macro. Division by zero
+#: is NULL here. In Spark it is an error, which would end a running query; in DuckDB, infinity.
 FORMS = {
     "/": "(x, y) as x / nullif(y, 0)",
     "%": "(x, y) as x % nullif(y, 0)",
@@ -53,7 +53,7 @@ FORMS = {
         f"then error('repeat makes a text of more than {MOST_REPEATED} characters') "
         f"else repeat(s, least(n, {MOST_REPEATED} // greatest(length(s), 1))) end"
     ),
-    # Constants are folded before a case decides: no branch may make what is refused.
+    # DuckDB folds constants before CASE chooses, so that no branch may build the refused text.
     "replace": (
         f"(s, f, t) as case when {_TOO_LONG} then error('replace{_MAKES}') "
         f"else replace(case when {_TOO_LONG} then '' else s end, f, t) end"
@@ -67,7 +67,7 @@ FORMS = {
     "weekday": "(d) as isodow(d) - 1",
     "date_from_unix_date": "(n) as date '1970-01-01' + n::integer",
 }
-#: Functions that make an instant of a whole number, and the microseconds of its unit.
+#: Functions that turn a whole number into an instant, and the microseconds of their units.
 EPOCHS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
 FORMS |= {
     name: f"(n) as make_timestamp(n::bigint * {unit}) at time zone 'UTC'"
@@ -117,13 +117,13 @@ def engine(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
 
 @cache
 def keywords() -> frozenset[str]:
-    """Words, in small letters, that alone may mean something else than a column."""
+    """Words, in lower case, that mean something else than a column if they stand alone."""
     rows = engine().sql("select keyword_name from duckdb_keywords()").fetchall()
     return frozenset(word for (word,) in rows)
 
 
 def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
-    """Give a connection the time zone, and the functions that predicates are translated into.
+    """Set the time zone of a connection, and add the functions that translated predicates call.
 
     Raises InvalidRequest if the zone is not known.
     """
@@ -141,7 +141,7 @@ def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
 
 @contextmanager
 def over(name: str, table: Any, zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The connection of a time zone, which has `table` under a name for the time being."""
+    """The connection of a time zone, with `table` under a name for as long as the block runs."""
     database = engine(zone)
     database.register(name, table)
     try:
@@ -152,9 +152,9 @@ def over(name: str, table: Any, zone: str) -> Iterator[duckdb.DuckDBPyConnection
 
 @contextmanager
 def over_pairs(table: Any, text: str, zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same, to evaluate what the user has written as `text`; the table is called `pairs`.
+    """As `over`, to evaluate what the user has written as `text`; the table is called `pairs`.
 
-    Raises JoinEngineError if that fails for a row.
+    Raises JoinEngineError if the evaluation fails for a row.
     """
     with over("pairs", table, zone) as database:
         try:
@@ -167,7 +167,7 @@ def over_pairs(table: Any, text: str, zone: str) -> Iterator[duckdb.DuckDBPyConn
 
 
 def reason_of(error: duckdb.Error) -> str:
-    """What DuckDB says, without the SQL that it quotes."""
+    """The message of a DuckDB error, without the SQL that it quotes."""
     return in_a_line(str(error).partition("\n")[0])
 
 

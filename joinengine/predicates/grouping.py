@@ -1,15 +1,15 @@
-"""Adding up: tuples to partial results, partial results to results, by DuckDB.
+"""Aggregation by DuckDB: from tuples to partial results, and from these to results.
 
-Why partial results: a group's tuples may be at several instances (keys that are split, candidates,
-shuffle). Each instance adds up its own tuples; the parts' sums, counts and extremes give the
-whole's. A session is found in the same way: each instance finds pieces of it, and pieces that
-overlap are one.
+Why partial results: a group's tuples may be at several instances (split keys, candidates, shuffle).
+Each instance adds up its own tuples; the sums, counts and extremes of the parts give those of the
+whole. A session is found in the same way: each instance finds pieces of it, and pieces that overlap
+are one session.
 
-Inside, columns go by their places: a group is g0, g1, .., an aggregate a0, a1, .., and only results
-have the names that the user gave. So these may be any.
+Inside, columns are numbered: a group is g0, g1, .., an aggregate a0, a1, ..; only results have the
+names that the user gave. So these may be any names.
 
-Law: however tuples are divided, the parts add up to the same result (floating-point sums: but for
-rounding).
+Law: however tuples are divided, the parts add up to the same result (except for the rounding of
+floating-point sums).
 Cost: one hash aggregation over the tuples, and one over the parts.
 """
 
@@ -43,18 +43,18 @@ from joinengine.predicates.engine import over, reason_of
 from joinengine.predicates.histograms import BINS_TYPE, asked_bins, gathered, with_bins
 from joinengine.predicates.syntax import arguments_of
 
-#: What a column of partial results counts -> SQL.
+#: Prefix of a column of partial results -> SQL of the values that it counts.
 _ENDLESS = {
     part: f"'{value}'::double"
     for part, value in zip(ENDLESS_VALUES, ("inf", "-inf", "nan"), strict=True)
 }
-#: SQL's names; avg is mean.
+#: SQL's names of the functions; avg is MEAN.
 FUNCTIONS = {function.value: function for function in AggregateFunction}
 FUNCTIONS |= {"count_star": AggregateFunction.COUNT, "avg": AggregateFunction.MEAN}
-#: What is whole of whole numbers.
+#: The functions whose results are whole numbers if their values are.
 _WHOLE = (AggregateFunction.SUM, AggregateFunction.COUNT)
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-#: What sums of changes tell.
+#: The functions that sums over changes can compute.
 _SUMMED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MEAN)
 
 
@@ -115,9 +115,9 @@ def compile_aggregate(
 
 
 def of_changes(aggregates: Sequence[Aggregate], change: str) -> tuple[Aggregate, ...]:
-    """The same over changes, in column `change` of expressions, and last how many rows there are.
+    """The aggregates over the changes in column `change`, and at the end a count of rows.
 
-    Raises InvalidRequest for those that sums alone do not tell.
+    Raises InvalidRequest for aggregates that sums alone cannot compute.
     """
     for aggregate in aggregates:
         if aggregate.function not in _SUMMED:
@@ -142,7 +142,7 @@ def _type_of_sum(kind: str, what: str) -> str:
 
 
 def _arrow_type(select: str, reading: Translation) -> pa.DataType:
-    """The type of a result; a column alone keeps its own."""
+    """The type of a result; a bare column keeps its own type."""
     plain = {
         f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
     }
@@ -178,14 +178,14 @@ def _decimal(name: str) -> pa.DataType:
 def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, times: Times) -> pa.Table:
     """Tuples, and (n,) the time of each -> partial results, one for each group and pane.
 
-    Those of sessions are pieces of them, at most one for each stretch as long as a gap.
+    Under sessions they are pieces of sessions, at most one for each stretch as long as a gap.
     """
     assert not isinstance(grouping.panes, Last)
     panes = grouping.panes.pane_of(times)
     columns = evaluated_columns(grouping, tuples) | {PANE: pa.array(panes)}
     keys, edges = [*grouping.places, PANE], [PANE]
     if isinstance(grouping.panes, Sessions):
-        # Of two tuples in one stretch as long as a gap, the later is in the session of the earlier.
+        # Two tuples in one stretch as long as a gap are always in one session.
         stretches = pa.array(times // grouping.panes.gap_us)
         columns |= {BEGINNING: pa.array(times), "stretch": stretches}
         keys = [*grouping.places, "stretch"]
@@ -230,7 +230,7 @@ def _number_of_values(aggregate: Aggregate) -> str:
 
 
 def _number_of(aggregate: Aggregate, part: str) -> str:
-    """SQL of how many tuples have the value that no sum lets go again."""
+    """SQL of how many tuples have the infinity or NaN that `part` counts."""
     same = f"cast({aggregate.sql} as double) = {_ENDLESS[part]}"
     return f"cast(coalesce(sum({aggregate.weight}) filter ({same}), 0) as bigint)"
 
@@ -252,10 +252,10 @@ def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
 
 
 def due_sessions(grouping: Grouping, parts: pa.Table, until: int) -> pa.Table:
-    """Partial results, of which some end by `until` -> those, one for each session.
+    """Partial results -> one row for each session that has a part which ends by `until`.
 
-    Each has the edges of its session, so far as `parts` know it: one that ends after `until` has
-    other parts, too.
+    A row has the edges of its session as far as `parts` know it. A session that ends after `until`
+    has other parts, too.
     """
     groups = grouping.places
     same = (
@@ -322,7 +322,7 @@ def finish(
             added = f"cast({added} as double) / sum(n{number})"
         elif _is_whole(aggregate):
             added = f"cast({added} as bigint)"
-        if aggregate.counts_values:  # the sum of no values is NULL, also if there were any
+        if aggregate.counts_values:  # a sum whose values have all gone is NULL
             added = f"case when sum(n{number}) <> 0 then {added} end"
         columns.append(f"{added} as a{number}")
     columns += [f"cast({edge} as bigint) as w{place}" for place, edge in enumerate(window)]

@@ -2,7 +2,7 @@
 
 A partial result and a result have the same form: bins, ascending, each from `lower` to below
 `upper` with its number `n` of values. NULL, NaN, and numbers from 2e307 on are in no bin; a
-group without others has NULL.
+group without any other value has NULL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from joinengine.kernels.hashing import fixed_width
 from joinengine.model.aggregation import AggregateFunction, Grouping
 from joinengine.model.errors import InvalidRequest
 
-#: Bins of a histogram, at most: its partial results travel and are kept.
+#: The most bins of a histogram, whose partial results are sent and stored.
 MOST_BINS = 1 << 16
 BINS_TYPE = pa.list_(
     pa.struct([("lower", pa.float64()), ("upper", pa.float64()), ("n", pa.int64())])
@@ -44,7 +44,7 @@ def gathered(value: str) -> str:
 
 
 def with_bins(grouping: Grouping, table: pa.Table, prefix: str) -> pa.Table:
-    """The columns `prefix` + number of histograms, with values or bins of parts, as bins."""
+    """The table with the values or bins of histograms (columns `prefix` + number) as bins."""
     for number, aggregate in enumerate(grouping.aggregates):
         if aggregate.function is AggregateFunction.HISTOGRAM:
             at = table.schema.get_field_index(f"{prefix}{number}")

@@ -1,9 +1,9 @@
-"""Running aggregates: the last tuples of a group, up to each of its tuples, added up by DuckDB.
+"""Running aggregates: for each tuple of a group, the last tuples up to it, added up by DuckDB.
 
-Tuples follow one another by time, then by the columns that the aggregates use (NULL last); those
-that agree in all of them are alike, so their order changes no result.
+Tuples are ordered by time, then by the columns that the aggregates use (NULL last). The order of
+tuples that agree in all of these changes no result.
 
-Law: the results of a tuple follow from it and as many tuples before it as there are in `Last`.
+Law: the result of a tuple depends only on `Last.rows` tuples: itself and those just before it.
 Cost: one sort of the tuples, and one step of a window of SQL for each.
 """
 
@@ -26,7 +26,7 @@ def add_up_last(
     due: NDArray[np.bool_],
     schema: pa.Schema,
 ) -> pa.Table:
-    """(n,) tuples, their times, and which are due -> the results of those that are."""
+    """(n,) tuples, their times, and which are due -> the results of the due tuples."""
     assert isinstance(grouping.panes, Last)
     columns = [*grouping.places]
     columns += [
@@ -44,7 +44,7 @@ def add_up_last(
 def rank_from_last(
     grouping: Grouping, tuples: pa.RecordBatch, times: Times, apart: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """(n,) tuples -> the place of each in its group, 1 for the last; those `apart` on their own."""
+    """(n,) tuples -> the rank of each in its group, 1 for the last; `apart` are ranked apart."""
     rank = f"row_number() over ({_in_order(grouping, ' desc nulls first', 'due')})"
     sql = f"select place from (select {rank} as place, number from parts) order by number"
     table = _table(grouping, tuples, times, apart)
@@ -60,7 +60,7 @@ def _table(
 
 
 def _in_order(grouping: Grouping, way: str, *groups: str) -> str:
-    """SQL for the order within a group; `way`: after each column; `groups`: further ones."""
+    """SQL for the order within a group; `way`: its direction; `groups`: columns that come first."""
     by = ", ".join([*grouping.places, *groups])
     order = ", ".join(f"{column}{way}" for column in ("t", *grouping.inputs))
     return f"partition by {by} order by {order}" if by else f"order by {order}"

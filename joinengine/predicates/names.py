@@ -18,7 +18,7 @@ from joinengine.model.texts import quoted
 
 
 class Reference(NamedTuple):
-    """Column `column` of `side`, or the field of it at the end of `path`; `kind` is its type."""
+    """Column `column` of `side`, or its field at the end of `path`; `kind` is its type."""
 
     side: Side
     column: str
@@ -29,12 +29,12 @@ class Reference(NamedTuple):
 def resolve(
     names: Sequence[str], schemas: Sequence[pa.Schema], what: str, *, exact: bool
 ) -> Reference:
-    """What `names`, the parts of a name between its dots, mean; `exact`: they have their case.
+    """What a name means; `names`: its parts between dots; `exact`: whether their case matters.
 
-    `schemas`: of both sides, or one alone, of rows that have no sides.
+    `schemas`: those of both sides, or one schema for rows without sides.
 
-    Raises InvalidRequest, which names the argument `what`, if there is no such column, or one on
-    both sides.
+    Raises InvalidRequest, which names the argument `what`, if no side or both sides have the
+    column.
     """
     written, both = ".".join(names), list(PAIR[: len(schemas)])
     sides, qualified = both, False

@@ -1,8 +1,8 @@
 """How deep a predicate may be nested.
 
-Why: DuckDB's parser takes minutes for thousands of parentheses of which one is not closed. A macro
-of DuckDB's writes an argument out as often as it uses it, so that `replace` inside `replace` grows
-by a factor of three with each level.
+Why: DuckDB's parser takes minutes for thousands of parentheses if one of them is not closed. A
+macro of DuckDB writes an argument out each time it uses it, so that `replace` inside `replace`
+grows by a factor of three with each level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from joinengine.predicates.engine import FORMS
 
 #: Brackets inside each other. DuckDB itself serves some 1,000.
 _MOST_NESTED = 500
-#: So often a part may be written out; with `replace` five times inside itself it is 243 times.
+#: How often a part may be written out; `replace` nested five times writes it 243 times.
 _MOST_WRITTEN = 250
 #: The setting that DuckDB names if a text is nested too deeply for it; users cannot change it.
 _DEPTH_OF_DUCKDB = "max_expression_depth"
@@ -30,7 +30,7 @@ _FORM = re.compile(r", (?=\([a-z](?:, [a-z])*\) as )")
 
 
 def _too_deep(what: str, text: str) -> InvalidRequest:
-    """The refusal of `text`, which the argument `what` has."""
+    """The error for `text`, the value of the argument `what`."""
     return InvalidRequest(
         f"{what}: {quoted(text)} is nested too deeply; compute parts of it before the join"
     )
@@ -38,7 +38,7 @@ def _too_deep(what: str, text: str) -> InvalidRequest:
 
 @contextmanager
 def shallow(what: str, text: str) -> Iterator[None]:
-    """Refuse `text` if Python's stack ends inside."""
+    """Refuse `text` if Python's stack overflows in the block."""
     try:
         yield
     except RecursionError:
@@ -46,7 +46,7 @@ def shallow(what: str, text: str) -> Iterator[None]:
 
 
 def check_brackets(sql: str, what: str, text: str) -> None:
-    """Refuse `text`, in DuckDB's words `sql`, if more than _MOST_NESTED brackets are open."""
+    """Refuse `text`, which DuckDB gets as `sql`, if it nests more than _MOST_NESTED brackets."""
     brackets = re.findall(r"[()\[\]]", _QUOTED.sub("", sql))
     if (
         max(accumulate(1 if bracket in "([" else -1 for bracket in brackets), default=0)
@@ -62,7 +62,7 @@ def check_said(said: str, what: str, text: str) -> None:
 
 
 def check_written(tree: Any, what: str, text: str) -> None:
-    """Refuse `text`, whose syntax tree is `tree`, if macros write a part out too often."""
+    """Refuse `text`, with the syntax tree `tree`, if macros write a part out too often."""
     if _times_written(tree) > _MOST_WRITTEN:
         raise _too_deep(what, text)
 

@@ -1,8 +1,8 @@
-r"""Regular expressions: those of Java, which Spark takes, in the words of RE2, which DuckDB takes.
+r"""Translates regular expressions of Java, which Spark takes, for RE2, which DuckDB uses.
 
-Only what both can say is served. It is read here letter by letter, and written anew: `.` and `\s`
-stand for other characters in RE2, and Java's `$` also matches before a last line break. Everything
-else is refused by name: RE2 lacks it, or gives it another meaning.
+Only what both can express is served. A pattern is read letter by letter and written anew: `.` and
+`\s` stand for other characters in RE2, and Java's `$` also matches before a last line break.
+Everything else is refused by name: RE2 lacks it, or gives it another meaning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pattern(NamedTuple):
     """A pattern of Java for RE2.
 
     `groups`: how many groups it has. `may_be_empty`: whether it matches the empty text. `ends`:
-    whether it has a `$`. `loops`: whether it repeats what may be empty.
+    whether it has a `$`. `loops`: whether it repeats a part that may be empty.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Pattern(NamedTuple):
 
 
 def in_re2(pattern: str) -> Pattern:
-    r"""The same pattern for RE2. Raises ValueError, with what to write, if there may be none.
+    r"""The same pattern for RE2. Raises ValueError, with what to write, if RE2 may not have it.
 
     >>> in_re2(r"^a.\d+$").text
     '^a[^\\n\\r\\x{85}\\x{2028}\\x{2029}]\\d+(?:\\r\\n|[\\n\\r\\x{85}\\x{2028}\\x{2029}])?\\z'
@@ -59,14 +59,14 @@ def in_re2(pattern: str) -> Pattern:
 
 
 def check_replaced(pattern: Pattern) -> None:
-    """Raise ValueError if the engines may replace different stretches of a text."""
+    """Raise ValueError if Java and RE2 may replace different stretches of a text."""
     if pattern.may_be_empty:
         raise ValueError("an empty match, which Spark and DuckDB replace differently")
     _check_stretch(pattern)
 
 
 def check_extracted(pattern: Pattern, group: str) -> None:
-    """Raise ValueError if the group is not there, or may hold different stretches of a text."""
+    """Raise ValueError if the group does not exist, or if Java and RE2 may fill it differently."""
     if not group.isdigit() or int(group) > pattern.groups:
         raise ValueError(f"group {group}, but the pattern has {pattern.groups} groups")
     if int(group) == 0:
@@ -118,7 +118,7 @@ def _in_replacement(letter: str) -> str:
 
 
 class _Reader:
-    """Reads a pattern from the left; what it returns is (the same for RE2, may be empty)."""
+    """Reads a pattern from the left; methods return (the same for RE2, whether it may be empty)."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -205,7 +205,7 @@ class _Reader:
         return _literal(self._letter()), False, True
 
     def _letter(self) -> str:
-        """The character that an escape means; `at` is behind the backslash."""
+        """The character that an escape means; `at` is just after the backslash."""
         code = _CODE.match(self._pattern, self.at)
         if code:
             self.at = code.end()

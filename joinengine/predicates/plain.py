@@ -1,11 +1,11 @@
 """Comparisons of numbers and times, computed in NumPy.
 
-Why: to hand DuckDB a chunk of pairs, run it and fetch its answer takes 15 ns a pair and more; most
-predicates compare sums and differences of numbers, which takes NumPy 1 to 3 ns.
+Why: DuckDB takes 15 ns a pair or more to receive a chunk of pairs and answer. Most predicates
+compare sums and differences of numbers, for which NumPy takes 1 to 3 ns.
 
-Law: an answer is DuckDB's. Where it might not be, there is none, and DuckDB is asked: for NULL, NaN
-and infinity, where whole numbers might overflow, for decimals beside whole numbers, and for all
-other types and functions.
+Law: every answer equals DuckDB's. Where it might not, this module gives none and DuckDB evaluates:
+for NULL, NaN and infinity, where whole numbers might overflow, for decimals beside whole numbers,
+and for all other types and functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Bools = NDArray[np.bool_]
 
 #: Kinds of numbers. A decimal is a constant with digits behind its point.
 _WHOLE, _DOUBLE, _DECIMAL = "whole", "double", "decimal"
-#: A double has all decimals of so many digits, exactly as their nearest neighbour.
+#: Decimals of up to so many digits have distinct nearest doubles.
 _MOST_DIGITS = 15
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "COMPARE_EQUAL": operator.eq,
@@ -52,15 +52,15 @@ _SUMS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _NotPlain(Exception):
-    """DuckDB is to be asked."""
+    """DuckDB must evaluate the predicate."""
 
 
 class Number(NamedTuple):
-    """Numbers, before any is computed: all are from `low` to `high`.
+    """What is known of numbers before they are computed: all are from `low` to `high`.
 
-    `kind`: _WHOLE, _DOUBLE or _DECIMAL; of times their type, so that they are compared alone.
-    `most`: what the narrowest of their columns holds, if it has bounds. `compute`: the values of
-    all columns -> these.
+    `kind`: _WHOLE, _DOUBLE or _DECIMAL, or the type of times, which compare only with the same
+    type. `most`: the greatest value that the narrowest of their columns holds, if it has bounds.
+    `compute`: the values of all columns -> these numbers.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Number(NamedTuple):
 
 
 class Column(NamedTuple):
-    """(n,) values, and what is known of them; see Number."""
+    """(n,) values, with the facts that `Number` has."""
 
     values: NDArray[Any]
     kind: str
@@ -81,7 +81,7 @@ class Column(NamedTuple):
     most: int | None = None
 
 
-#: The values of columns, row by row, or rows by rows if the shapes say so -> what is true of them.
+#: The values of columns, in shapes that broadcast: one row each, or rows of both sides as a grid.
 Values = Sequence[NDArray[Any]]
 Test = Callable[[Values], Bools]
 _Columns = Sequence[Number]
@@ -90,19 +90,19 @@ _Condition = Callable[[_Columns], Test]
 
 
 def evaluated(predicate: Predicate, arrays: Sequence[pa.Array]) -> Bools | None:
-    """(n,) whether a predicate is true of rows of its columns; None: DuckDB is to be asked."""
+    """(n,) whether a predicate is true of rows of its columns; None: DuckDB must evaluate it."""
     columns = columns_of(arrays) if is_plain(predicate) else None
     test = None if columns is None else test_of(predicate, columns)
     return None if test is None or columns is None else test([column.values for column in columns])
 
 
 def is_plain(predicate: Predicate) -> bool:
-    """Whether NumPy computes it, if its columns are plain, too."""
+    """Whether NumPy can compute the predicate, provided its columns are plain, too."""
     return _condition_of(predicate) is not None
 
 
 def columns_of(arrays: Sequence[pa.Array]) -> list[Column] | None:
-    """Columns as numbers; None: DuckDB is to be asked."""
+    """Columns as numbers; None: DuckDB must evaluate the predicate."""
     try:
         return [_column(array) for array in arrays]
     except _NotPlain:
@@ -110,9 +110,9 @@ def columns_of(arrays: Sequence[pa.Array]) -> list[Column] | None:
 
 
 def test_of(predicate: Predicate, columns: Sequence[Column]) -> Test | None:
-    """What tells whether a predicate is true of values of its columns; None: DuckDB does.
+    """A function from values of columns to whether the predicate is true; None: only DuckDB can.
 
-    The answer holds for any values between the bounds of the columns, in any shapes that broadcast.
+    It is right for any values within the bounds of the columns, in any shapes that broadcast.
     """
     condition = _condition_of(predicate)
     if condition is None:
@@ -136,7 +136,7 @@ def _condition_of(predicate: Predicate) -> _Condition | None:
 
 
 def _condition(node: dict[str, Any]) -> _Condition:
-    """What a node of the syntax tree says of rows."""
+    """The condition that a node of the syntax tree is."""
     kind = node["type"]
     if kind in _CONJUNCTIONS:
         joined, parts = _CONJUNCTIONS[kind], [_condition(child) for child in node["children"]]
@@ -175,7 +175,7 @@ def _compared(compare: Callable[[Any, Any], Any], left: Number, right: Number) -
 
 
 def _number(node: dict[str, Any]) -> _Numbers:
-    """The numbers that a node of the syntax tree gives."""
+    """The numbers that a node of the syntax tree computes."""
     kind = node["class"]
     if kind == "COLUMN_REF" and len(node["column_names"]) == 1:
         place = int(node["column_names"][0].removeprefix("c"))
@@ -232,7 +232,7 @@ def _column(array: pa.Array) -> Column:
 
 
 def _ends(values: NDArray[Any]) -> tuple[Any, Any]:
-    """The least and the greatest; NaN, if one is."""
+    """The least and the greatest value; NaN if any value is NaN."""
     return (values.min(), values.max()) if len(values) else (0, 0)
 
 

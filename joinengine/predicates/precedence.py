@@ -1,9 +1,9 @@
-"""Operators that Spark and DuckDB bind in another order are refused, unless there are parentheses.
+"""Refuses operators that Spark and DuckDB bind in different orders, unless parentheses decide.
 
-Why: DuckDB's parser makes the tree, in which nothing tells any more what had parentheses. In Spark
+Why: DuckDB's parser makes the tree, which does not show any more where parentheses stood. In Spark
 `~` binds before all others, `&` before `|`, `||` as `+` does, and `<=>` as `=` does, before IN,
-LIKE and BETWEEN; for DuckDB the first four bind alike, after `+`, what stands for `<=>` binds last,
-and IN, LIKE and BETWEEN bind before `=`.
+LIKE and BETWEEN. In DuckDB the first four bind alike, after `+`; the operator that replaces `<=>`
+binds last; and IN, LIKE and BETWEEN bind before `=`.
 Law: text that passes has one reading in both. Source: Spark's SqlBaseParser.g4; DuckDB's gram.y.
 """
 
@@ -26,7 +26,7 @@ _TOKENS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SAME = "<=>"
-#: What has two readings beside another comparison.
+#: Operators with two readings beside another comparison.
 _FIRST = {_SAME, *_TESTS}
 #: These bind alike for DuckDB, and one after the other in Spark.
 _ALIKE = {"|", "&", "||"}
@@ -34,7 +34,7 @@ _ALIKE = {"|", "&", "||"}
 
 @dataclass
 class _Level:
-    """What stands between two brackets: the operators of a comparison, and of its operand."""
+    """The operators between two brackets: those of a comparison, and of its present operand."""
 
     comparisons: list[str] = field(default_factory=list)
     operators: set[str] = field(default_factory=set)
@@ -89,7 +89,7 @@ def _has_two_readings(comparisons: set[str]) -> bool:
 
 
 def _note(level: _Level, operator: str) -> None:
-    """Take note of an operator; a sign is none."""
+    """Take note of an operator; a sign is not an operator."""
     if operator in "+-" and not level.is_behind_operand:
         return
     level.is_behind_operand = False

@@ -3,9 +3,9 @@
 A *frequent items* sketch keeps two bounds of the count of each heavy group; the bounds still hold
 when sketches are merged. So a pane's partial result is one sketch, not one row for each group.
 
-Law: low <= count <= high of every group, and high - low <= error x tuples of the window. If a group
-with a greater count than that is among the top, it is among the results.
-Cost: one update a group, pane and instance; some 40 bytes for each of 0.75 / error x 3.5 groups.
+Law: low <= count <= high for every group, and high - low <= error x tuples of the window. A top
+group is among the results if its count exceeds that.
+Cost: one update per group, pane and instance; some 40 bytes for each of 0.75 / error x 3.5 groups.
 Source: Misra and Gries 1982, in the form of Apache DataSketches (Anderson et al., IMC 2017).
 """
 

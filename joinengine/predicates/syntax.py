@@ -1,4 +1,4 @@
-"""Syntax trees of DuckDB's parser, as JSON: their parts, and how they are written again."""
+"""Syntax trees of DuckDB's parser, as JSON: finds their parts, and turns them back into text."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from joinengine.predicates.tokens import MATCH
 _NUMBER = re.compile(r"[+-]?\d+(?:\.(\d+))?")
 #: Functions whose result is one of their arguments.
 _CHOOSING = {"nullif", "nvl", form("nvl"), "greatest", "least"}
-#: Operators whose results are no texts.
+#: Operators whose results are never text.
 _OF_NUMBERS = {"+", "-", "*", form("/"), form("%")}
 
 
 def arguments_of(node: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of a call; before DuckDB knew named arguments, they were its children."""
+    """The arguments of a call; DuckDB versions without named arguments call them children."""
     named = [argument["expression"] for argument in node.get("arguments", ())]
     return named or list(node.get("children", ()))
 
 
 def compared(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """What stands side by side in one type; none: it is another expression.
+    """The operands that an expression brings to one type; empty: it is another expression.
 
-    The operands of a comparison, of BETWEEN, of IN, and of a sum with a text; and see `chosen`.
+    These are the operands of a comparison, of BETWEEN, of IN, and of a sum with a text; and the
+    values of `chosen`.
     """
     if node.get("class") in ("COMPARISON", "BETWEEN"):
         names = ("left", "right", "input", "lower", "upper")
@@ -42,7 +43,7 @@ def compared(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def chosen(node: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The values of which an expression has one; none: it is another expression."""
+    """The values from which an expression chooses one; empty: it is another expression."""
     if node.get("class") == "CASE":
         return [*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]]
     if node.get("type") == "OPERATOR_COALESCE":
@@ -70,7 +71,7 @@ def is_number(text: str, kind: str) -> bool:
 
 
 def may_be_text(operand: Mapping[str, Any], types: Sequence[pa.DataType]) -> bool:
-    """Whether an operand may be text, as far as its form says; `types`: of columns c0, c1, .."""
+    """Whether an operand may be text, judged by its form; `types`: of columns c0, c1, .."""
     if operand.get("class") == "CONSTANT":
         return is_text(operand)
     if operand.get("class") == "COLUMN_REF" and len(operand["column_names"]) == 1:
@@ -95,7 +96,7 @@ def sql_of(tree: Any) -> str:
 
 
 def selecting(tree: Any, expression: Any) -> Any:
-    """The same tree with another expression."""
+    """The tree of a SELECT with another expression."""
     (statement,) = tree["statements"]
     node = statement["node"] | {"select_list": [expression]}
     return tree | {"statements": [statement | {"node": node}]}

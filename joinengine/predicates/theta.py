@@ -47,9 +47,9 @@ Sided = Mapping[int, plain.Column]
 
 @dataclass(frozen=True)
 class Grid:
-    """A plain predicate, of each of some rows with each of some rows of the other side.
+    """A plain predicate over a grid: rows of one side down, and rows of the other side along.
 
-    `columns`: per column of the predicate whether it lies along, and its values.
+    `columns`: per column of the predicate, whether it lies along, and its values.
     """
 
     test: plain.Test
@@ -57,7 +57,7 @@ class Grid:
 
     @classmethod
     def of(cls, predicate: Predicate, down: Sided | None, along: Sided | None) -> Grid | None:
-        """Of the columns of both sides; None: pairs are to be asked one by one."""
+        """The grid of the columns of both sides; None: each pair must be evaluated by itself."""
         if down is None or along is None:
             return None
         columns = [(along if at in along else down)[at] for at in range(len(predicate.columns))]
@@ -67,7 +67,7 @@ class Grid:
         return cls(test, [(at in along, column.values) for at, column in enumerate(columns)])
 
     def where(self, down: slice, along: slice) -> Ints:
-        """(n,) the pairs that it is true of, numbered row by row."""
+        """(n,) the pairs for which the predicate is true, numbered row by row."""
         is_true = self.test(
             [
                 values[None, along] if is_along else values[down, None]
@@ -81,7 +81,7 @@ class Grid:
 
 
 def columns_of(predicate: Predicate, side: Side, batch: pa.RecordBatch, rows: Rows) -> Sided | None:
-    """(rows,) the columns of a side that a predicate asks for; None: not all are plain."""
+    """(rows,) the columns of a side that a predicate reads; None: not all of them are plain."""
     if not plain.is_plain(predicate):
         return None
     places = [at for at, (its, _) in enumerate(predicate.columns) if its is side]
@@ -98,6 +98,6 @@ def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_
         return is_true
     pairs = pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))])
     with over_pairs(pairs, predicate.text, predicate.zone) as database:
-        # A relation, as `sql` makes one, is bound twice.
+        # `execute`, because a relation, as `sql` makes one, is bound twice.
         (answer,) = database.execute(predicate.sql).fetchnumpy().values()
     return np.asarray(np.ma.filled(answer, False), bool)

@@ -1,4 +1,4 @@
-"""Text constants and names of sides, from Spark's spelling to that of DuckDB's parser.
+"""Rewrites text constants and names of sides from Spark's spelling to that of DuckDB's parser.
 
 Why: a backslash begins an escape in Spark's constants and is a letter in DuckDB's, and the words
 left and right are functions of DuckDB.
@@ -10,9 +10,9 @@ import re
 
 #: Text constants as Spark writes them: `r'..'` has no escapes, and neighbours are one constant.
 TEXT = r"""(?:\b[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')"""
-#: Begins the pattern of GLOB where it stands for Spark's RLIKE, whose precedence it has.
+#: Marks the pattern of a GLOB that stands for Spark's RLIKE, since both have the same precedence.
 MATCH = "\x02"
-#: Names in quotes, and comments: what is in them is left as it is.
+#: Names in quotes, and comments: they stay as they are.
 LEFT_ALONE = r""""(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _TOKENS = re.compile(
     rf"""{LEFT_ALONE}|\b(?:rlike|regexp)\s+(?P<match>{TEXT}(?:\s*{TEXT})*)"""
@@ -30,7 +30,7 @@ _LETTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 def in_duckdb(text: str) -> str:
     """The same predicate for DuckDB's parser.
 
-    Raises ValueError for constants that Spark lacks, and if there is nothing.
+    Raises ValueError for constants that Spark does not have, and for an empty text.
     """
     if not text:
         raise ValueError("the expression is empty; write one, or leave it out")

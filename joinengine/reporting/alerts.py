@@ -1,15 +1,16 @@
-"""What a query says unasked: rows that it leaves out, and state that grows for ever.
+"""Warnings of a query: rows that it leaves out, and state that grows for ever.
 
 Why: both are counted, but nobody reads the counters of a query that seems to work. Files that are
 read in another order than event time can cost nearly all results, with exit code 0; and a join
 without a window works for weeks before a disk is full.
 
-How: an input is named once, by its side, for each reason (rows that are late, ahead of the clock,
-or without a key), in the first batch that leaves out a MARKED part of its rows; when the query
-ends, with the sum of the whole run. So is a join whose cap leaves out pairs. A join without a
-window is named once it holds state, with what a row costs. Where the query ends by itself, a single
-run needs no word; if the checkpoint had state from an earlier start, the join is named at the end,
-with how its state has grown in the run. An instance that stays above `capacity` is named once.
+How: for each reason (rows that are late, ahead of the clock, or without a key), one warning names
+an input by its side, in the first batch that leaves out a MARKED part of its rows; when the query
+ends, another one gives the sum of the run. A join whose cap leaves out pairs has the same. A
+join without a window has a warning once it holds state, with the cost of a row. If the query ends
+by itself, a single run needs no such warning; but if the checkpoint had state from an earlier
+start, one at the end says how the state has grown in the run. An instance that stays above
+`capacity` has one warning.
 Cost: some additions for each batch.
 """
 
@@ -28,9 +29,9 @@ from joinengine.model.texts import counted, size_text
 from joinengine.operators.base import QuerySpec, sides_of
 from joinengine.reporting.explain import input_name, name_of
 
-#: An input is named if a batch leaves out this part of its rows.
+#: A warning names an input if a batch leaves out this part of its rows.
 MARKED = 0.01
-#: An instance is named that is full after so many batches in a row, in which the layout stayed.
+#: A warning names an instance that is full for so many batches in a row without a change of layout.
 FULL_BATCHES = 3
 #: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -51,7 +52,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "Check the column of changes in the source",
     ),
 }
-#: The same of a row without a time, where there is no other side that it could match.
+#: The words for a row without a time, in an operator without another side that it could match.
 _NO_WINDOW = "have no event time, so no window holds them"
 
 #: What to do about late rows of a source, by the first word of its name.
@@ -66,10 +67,10 @@ _WINDOW = "If old rows need not match new ones, give within=, tumbling or slidin
 
 @dataclass
 class Alerts:
-    """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself.
+    """The warnings of a query; `take` gets each batch. `ends`: whether the query ends by itself.
 
     `capacity`: rows that an instance may hold; None: any number.
-    `before`: (rows, bytes) that each operator held at the start; none: the checkpoint is new.
+    `before`: (rows, bytes) that each operator held at the start; empty: the checkpoint is new.
     """
 
     query: QuerySpec
@@ -80,15 +81,15 @@ class Alerts:
     _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
     #: operator -> pairs that its cap has left out
     _capped: dict[int, int] = field(default_factory=dict)
-    #: joins without a window -> (rows, bytes) that they hold, and those that have been named
+    #: joins without a window -> (rows, bytes) that they hold; and the joins already named
     _endless: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warned: set[int] = field(default_factory=set)
-    #: operator -> batches in a row after which an instance was full
+    #: operator -> how many batches in a row ended with a full instance; and the operators already named
     _full: dict[int, int] = field(default_factory=dict)
     _overfull: set[int] = field(default_factory=set)
 
     def take(self, record: BatchRecord) -> list[str]:
-        """What a batch gives reason to say, each once in a run."""
+        """The new warnings after a batch; each appears once in a run."""
         said = self._leaving_out(record), self._capping(record), self._growth(record)
         return [*chain(*said), *self._filling(record)]
 
@@ -153,7 +154,7 @@ class Alerts:
         return alerts
 
     def _grown(self) -> list[str]:
-        """A sentence for each such join, of a query that ends, if it has gone on with state."""
+        """A sentence for each such join, if the query ends and has continued from earlier state."""
         alerts = list[str]()
         for number, (rows, size) in self._endless.items() if self.ends else ():
             rows_before, size_before = self.before[number] if self.before else (0, 0)
@@ -189,7 +190,7 @@ class Alerts:
         return alerts
 
     def sums(self) -> Sequence[str]:
-        """What there is to say of the whole run once it is over."""
+        """The warnings about the whole run, once it is over."""
         left_out = [
             f"in total, {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
             f"{self._what(reason, operator)}"
@@ -203,7 +204,7 @@ class Alerts:
         return [*left_out, *capped, *self._grown()]
 
     def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
-        """Of which input, how many of how many rows."""
+        """The input in words, and how many of its rows."""
         return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {self._input(*key)}"
 
     def _what(self, reason: str, number: int) -> str:
@@ -217,7 +218,7 @@ class Alerts:
         return _LATE_CURES.get(kind, cure) if reason == "late" else cure
 
     def _input(self, number: int, side: Side) -> str:
-        """An input: two DataFrames are told apart by their sides, as is a stream from itself."""
+        """An input in words; a side tells apart two DataFrames, or one stream read on both."""
         name, operators = self._source(number, side), self.query.operators
         if len(sides_of(operators[number])) == 1:
             return name

@@ -20,7 +20,7 @@ from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.timing import Flow
 from joinengine.state.wished import Relayout
 
-#: Pairs compared for each result that are worth a line, and how many there must be.
+#: A line warns of so many compared pairs for each result, if there were enough pairs.
 IN_VAIN = 100
 IN_VAIN_FROM = 1_000_000
 
@@ -36,11 +36,11 @@ def explain(
 ) -> str:
     """A few lines for each operator.
 
-    `rates`: (operator, side) -> how tuples have come, for the sides that have been measured. The
-    lines of these sides forecast how much the state will hold. `instances`: how many the operators
-    have now; None: as many as they start with. `wishes`: of users, for the next batch. `records`:
-    of the batches so far; if hardly any of the compared pairs have matched, a line says so.
-    `tasks`: what carries out the steps of a batch.
+    `rates`: (operator, side) -> the flow of the sides that have been measured. The lines of these
+    sides forecast how much the state will hold. `instances`: how many the operators have now; None:
+    as many as they start with. `wishes`: those of users, for the next batch. `records`: those of
+    the batches so far; if hardly any of the compared pairs have matched, a line says so. `tasks`:
+    in words, the tasks that carry out a batch.
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):
@@ -59,7 +59,7 @@ def explain(
 def compared_in_vain(operator: Operator, batches: Sequence[OperatorRecord]) -> list[str]:
     """A line if an operator has compared IN_VAIN times as many pairs as it has made results.
 
-    None for semi and anti joins, whose results are no pairs.
+    Empty for semi and anti joins, whose results are not pairs.
     """
     if isinstance(operator, JoinSpec) and not operator.makes_pairs:
         return []
@@ -75,15 +75,15 @@ def compared_in_vain(operator: Operator, batches: Sequence[OperatorRecord]) -> l
 
 
 def name_of(operator: Operator) -> str:
-    """What metrics call an operator: its kind and its number."""
+    """The name of an operator in metrics: its kind and its number."""
     return f"joinengine {operator.kind} {operator.index}"
 
 
 def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
-    """Why tuples still wait after a run that read all there was: a side has brought none.
+    """Why tuples still wait after a run that read all there was: a side brought no tuples.
 
-    Or none from the time on that its user has named. For each such operator a sentence; a watermark
-    that only lags is no reason for one.
+    Or none at or after the time that the user has named. One sentence per such operator; a
+    watermark that only lags needs none.
     """
     lines = list[str]()
     last = records[-1].joins if records else []
@@ -116,9 +116,10 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
 
 
 def not_reached(settings: Settings, batches: range) -> list[str]:
-    """What was planned for batches that a run did not have, as a sentence; none: nothing was.
+    """A sentence on what was scheduled for batches that the run did not reach; else empty.
 
-    `batches`: the numbers of the run's batches. A layout for the batch after the last one is there.
+    `batches`: the numbers of the run's batches. A layout for the batch after the last one counts as
+    reached.
     """
     kills = ((batch, "the kill of an executor") for batch in settings.kills)
     missed = [event for event in (*settings.trial.planned, *kills) if event[0] not in batches]
@@ -131,21 +132,21 @@ def not_reached(settings: Settings, batches: range) -> list[str]:
 
 
 def sized(operator: Operator, instances: int) -> Operator:
-    """The operator as it would be on so many instances, if it can say so."""
+    """The operator as it would be on `instances` instances, if it depends on them."""
     plain: Any = operator
     named = is_dataclass(plain) and "instances" in plain.__dataclass_fields__
     return replace(plain, instances=instances) if named else operator
 
 
 def _wished(wishes: Sequence[Relayout]) -> str:
-    """What the last wish of each kind asks for: the next batch grants no other."""
+    """The last wish of each kind in words: the next batch grants only these."""
     layouts = [f"layout {wish.choice.label}" for wish in wishes if wish.choice is not None]
     sizes = [counted(wish.instances, "instance") for wish in wishes if wish.instances is not None]
     return " on ".join([*layouts[-1:], *sizes[-1:]])
 
 
 def input_name(query: QuerySpec, source: Input) -> str:
-    """What an input is called: its source, or the operator that it reads."""
+    """The name of an input: its source, or the operator that it reads."""
     if isinstance(source, FromOperator):
         return f"operator {source.operator}"
     return query.sources[source.source]

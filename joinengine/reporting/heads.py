@@ -1,4 +1,4 @@
-"""What a story says of the query itself: its operators in words, by short names."""
+"""The head of a story: the query itself, with its operators in words and by short names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import input_name
 from joinengine.reporting.thinning import Entry
 
-#: Of a story.
+#: The version of a story's format.
 FORMAT = 1
-#: What is done with the rows of a source, which follows its path.
+#: The steps on a source's rows, in words, which follow its path.
 _STEPS = r"(?! where | with [^/]+ = )"
-#: The folders above a file or folder, of a path that follows the kind of a source.
+#: The folders above the last part of a path, which follows the kind of a source.
 _FOLDERS = re.compile(rf"^(\w+ )(?:{_STEPS}.)*/{_STEPS}(?=[^/])", re.DOTALL)
 
 
@@ -29,7 +29,7 @@ def head_of(
     ids: tuple[str, str] | None = None,
     show_keys: bool = True,
 ) -> Entry:
-    """What a story says of the query itself. `ids`: of the query and of the run."""
+    """The head of a story. `ids`: the ids of the query and of the run."""
     return {
         "format": FORMAT,
         "query": printed_lines(name or "joinengine query"),
@@ -42,7 +42,7 @@ def head_of(
 
 
 def short_name(source: str) -> str:
-    """A source by the last part of its path: a page may be sent to somebody.
+    """A source by the last part of its path: a page may go to people who should not see the rest.
 
     >>> short_name("parquet /data/eu/clicks where clicked_at > 0")
     'parquet clicks where clicked_at > 0'

@@ -1,9 +1,9 @@
 """Queries and metrics as HTML, for notebooks: `_repr_html_` of joins and running queries.
 
-Why: a notebook shows what the last line of a cell gives. A join should show its sides, condition,
-window, layout and when a tuple leaves the state; a running query its load too.
-The law: texts of the user (columns, predicates, folders, keys) are escaped, nothing is a script,
-and nothing is loaded. Colours are those of the notebook around, so that it may be light or dark.
+Why: a notebook shows the value of a cell's last line. A join should show its sides, condition,
+window, layout, and when a tuple leaves the state; a running query also its load.
+Law: texts of the user (columns, predicates, folders, keys) are escaped, nothing is a script,
+and nothing is loaded. Colours are those of the notebook, which may be light or dark.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from joinengine.operators.timing import Flow
 from joinengine.reporting.explain import input_name, sized
 from joinengine.reporting.run_report import run_report
 
-#: Batches that the HTML of metrics shows: the newest; and their columns.
+#: How many of the newest batches the HTML of metrics shows, and their columns.
 _NEWEST = 12
-#: Plans that the HTML of a query shows.
+#: How many plans the HTML of a query shows.
 _PLANS = 5
 _COLUMNS = (
     *("batch", "input_rows", "output_rows", "elapsed_s", "state_rows", "state_bytes"),
     *("moved_rows", "late_rows", "pending_rows"),
 )
-#: A picture has at most so many bars; each stands for several instances if there are more.
+#: The most bars of a picture; with more instances, a bar stands for several.
 _MOST_BARS = 160
 _WIDTH, _HEIGHT = 320, 56
-#: Of middle brightness: seen on white and on black.
+#: Of middle brightness: visible on white and on black.
 _GREATEST = "#d97706"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _NUMBER = "text-align:right;padding:1px 12px 1px 0;font-variant-numeric:tabular-nums"
@@ -94,8 +94,8 @@ def metrics_html(
 ) -> str:
     """The newest batches, the load of the operator that received most, and `about` folded away.
 
-    `metrics`: the rows of the table, which are not made anew of `records`: Spark's time of a
-    batch comes late, and the HTML must show what the table holds.
+    `metrics`: the rows of the table. They are not computed again from `records`, because Spark
+    reports the time of a batch late, and the HTML must show the same as the table.
     """
     rows = metrics[-_NEWEST:]
     head = "".join(f'<th scope="col" style="{_NUMBER}">{name}</th>' for name in _COLUMNS)
@@ -150,7 +150,7 @@ def load_picture(loads: Sequence[float]) -> str:
 
 
 def _facts(operator: Operator, choice: LayoutChoice) -> list[tuple[str, str]]:
-    """What pairs, within which window, and where: (name, HTML)."""
+    """The condition, the window and the layout: (name, HTML)."""
     account = operator.account()
     facts = [("type", account.get("how")), ("condition", account.get("on"))]
     if account.get("where"):
@@ -164,7 +164,7 @@ def _facts(operator: Operator, choice: LayoutChoice) -> list[tuple[str, str]]:
 
 
 def _sides(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Of the lines of `explain` those of the inputs: when their tuples leave, which are late."""
+    """The lines of `explain` about the inputs: when their tuples leave, and which are late."""
     for text in islice(lines, 1, None):
         if text.lstrip().startswith("layout "):  # said already
             continue
@@ -195,12 +195,11 @@ _SHOWN = dict[int, Callable[[], str]]()
 def show_in_notebook(table: pa.Table, html: Callable[[], str]) -> None:
     """Have notebooks show `table` as `html` says; elsewhere this does nothing.
 
-    A `pyarrow.Table` cannot be subclassed (its constructors give the base class, whichever class
-    they are called on), takes no attributes, and an object that only wraps one is refused by all
-    code that wants a table. So the table stays what it is, and IPython's own registry of formatters
-    gets one for tables; for a table that is not of joinengine that formatter does what was done
-    before. It knows ours by identity: a mark in the schema would go along into selections and
-    files, which have other columns and other rows.
+    A `pyarrow.Table` cannot be subclassed (its constructors return the base class, whichever class
+    they are called on) and takes no attributes, and code that wants a table refuses a wrapper. So
+    the table stays as it is, and IPython's registry gets a formatter for tables; for other tables,
+    the formatter does what IPython did before. It knows our tables by identity: a mark in the
+    schema would be copied to selections and files, which have other columns and rows.
     """
     formatter = _html_formatter()
     if formatter is None:
@@ -226,7 +225,7 @@ def _formatter(before: Callable[[Any], str | None] | None) -> Callable[[Any], st
             return ours()
         if before is not None:
             return before(table)
-        # A formatter of the type comes before the method, should pyarrow's tables have it one day.
+        # This formatter takes precedence over `_repr_html_`, should pyarrow's tables ever have it.
         method = getattr(table, "_repr_html_", None)
         return None if method is None else method()
 

@@ -1,11 +1,11 @@
 """The page of a run: one HTML text that holds its style, its scripts and its figures.
 
 Why: a page that is sent to somebody, or kept for a year, must open without a server, a build step
-or the network. The live page is the same text without figures; its script asks for them.
+or the network. The live page is the same text without figures, which its script requests.
 
-Law: nothing of a run becomes markup. Figures stand in a data block in which `<` does not occur, and
-scripts put them into the document as text. The content policy names the hashes of the one style and
-the one script, so that nothing else would run, and no address but the page's own server.
+Law: nothing of a run becomes markup. Figures stand in a data block without any `<`, and scripts put
+them into the document as text. The content policy allows only the one style and the one script, by
+their hashes, and only the address of the page's own server.
 Cost: the JSON of the reports, and from `PACKED_FROM` on its compression: a second for 15 MB.
 """
 
@@ -27,7 +27,7 @@ SCRIPTS = (
     *("words.js", "story.js", "charts.js", "bars.js", "state.js", "loads.js", "plans.js"),
     *("times.js", "time.js", "live.js", "compare.js", "page.js"),
 )
-#: Data of so many letters is packed: the page of a bench holds a hundred stories.
+#: Data of more characters is compressed: the page of a benchmark holds a hundred stories.
 PACKED_FROM = 2_000_000
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -37,7 +37,7 @@ def page(content: dict[str, Any]) -> str:
 
     `content`: {"mode": "report", "reports": [report, ..], "verdict": [sentence, ..], "hues":
     {layout: number of its colour}}, with reports as `joinengine run --json` writes them
-    (`docs/metrics.md`), no verdict where none is known, and hues of several reports.
+    (`docs/metrics.md`), an empty verdict if there is none, and hues if there are several reports.
     Or {"mode": "live", "story": story or None}: then the script listens to `events` beside the
     page's address. Any figure may be missing.
 
@@ -55,7 +55,7 @@ def page(content: dict[str, Any]) -> str:
         "data": data,
         "script": script,
     }
-    # One pass: a place holder in a key's value is text.
+    # In one pass, so that a placeholder in the value of a key stays text.
     return _PLACE.sub(lambda place: parts[place[1]], _asset("page.html"))
 
 
@@ -82,7 +82,7 @@ def _sha256(text: str) -> str:
 def _title(content: dict[str, Any]) -> str:
     stories = [report.get("query") for report in content.get("reports") or []]
     names = dict.fromkeys(str(name) for name in stories if name)
-    # Folders may have names that are no Unicode, which Python reads as halves of characters.
+    # Names of folders may not be valid Unicode; Python reads such bytes as lone surrogates.
     return " · ".join([*names, "joinengine"]).encode(errors="replace").decode()
 
 
@@ -91,7 +91,7 @@ def _data(content: dict[str, Any]) -> tuple[str, str]:
     lean = dict(content)
     if content.get("reports"):
         lean["reports"] = [_lean(report) for report in content["reports"]]
-    # ASCII: no letter of a key can end a line of a script or spoil the file's encoding.
+    # In ASCII, so that no character of a key ends a line of a script or breaks the encoding.
     try:
         text = json.dumps(lean, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -104,7 +104,7 @@ def _data(content: dict[str, Any]) -> tuple[str, str]:
 
 
 def _lean(report: dict[str, Any]) -> dict[str, Any]:
-    """A report without what its story says too."""
+    """A report without the entries that its story repeats."""
     if not report.get("story"):
         return report
     joins = [
@@ -115,7 +115,7 @@ def _lean(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """A JSON value in which null stands for infinite numbers: JSON has none of them."""
+    """A JSON value with null in place of infinite numbers, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Log records of plans, for people or for tools.
 
-The logger is `joinengine`. Loads that candidate layouts learn, which is after every batch, are
-details (DEBUG); all else that changes a layout is INFO.
+The logger is `joinengine`. The new loads of candidate layouts, after every batch, are logged as
+DEBUG; every other change of a layout as INFO.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from joinengine.reporting.words import (
 )
 
 _log = logging.getLogger("joinengine")
-#: Keys of a plan that a log record tells one by one.
+#: How many keys of a plan a log record names.
 _MOST_KEYS = 8
 
 

@@ -1,8 +1,8 @@
 """The progress of a query: one line per batch for people, and Spark's own form for programs.
 
-Why: Spark sees no tuple that joinengine's own source brings, and knows nothing of a
-state that is not in its stores. So the fields of its progress reports are filled from the records
-of batches; what Spark alone knows (its durations, offsets) stays. docs/metrics.md has all fields.
+Why: Spark does not see the tuples of joinengine's own source, and knows nothing of state outside
+its own stores. So the fields of its progress reports are filled from the records of batches; what
+only Spark knows (its durations, offsets) stays. docs/metrics.md has all fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from joinengine.reporting.words import hash_text
 
 #: The name of joinengine's metrics in `observedMetrics`.
 METRICS = "joinengine"
-#: Split keys that a line names.
+#: How many split keys a line names.
 _MOST_NAMED = 3
 #: Figures of an operator that Spark's progress has no place for.
 CUSTOM: Mapping[str, Callable[[OperatorRecord], int]] = {
@@ -79,7 +79,7 @@ def _split_words(joins: Sequence[OperatorRecord]) -> list[str]:
 
 
 def whole_s(record: BatchRecord) -> float:
-    """Seconds of the whole trigger; of joinengine's part, until Spark has told the whole."""
+    """Seconds of the whole trigger; until Spark reports them, seconds of joinengine's part."""
     return max(record.trigger_s, record.seconds.get("elapsed_s", 0.0))
 
 
@@ -89,7 +89,7 @@ def filled(
     before: BatchRecord | None,
     operators: Sequence[str],
 ) -> dict[str, Any]:
-    """Spark's progress of a batch, as plain values, with what joinengine knows of it.
+    """Spark's progress of a batch, as plain values, completed by joinengine's figures.
 
     `before`: the record of the batch before, in this run. `operators`: their names.
     """
@@ -147,7 +147,7 @@ def offsets(record: BatchRecord) -> dict[str, Any]:
 
 
 def _texts(place: Any) -> Any:
-    """A place, or places by source, with texts as keys, as JSON has them."""
+    """A position, or positions by source, with text as keys, as in JSON."""
     return {str(k): _texts(v) for k, v in place.items()} if isinstance(place, Mapping) else place
 
 
@@ -166,9 +166,9 @@ def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
 
 
 def _event_time(joins: Sequence[OperatorRecord]) -> dict[str, str]:
-    """The greatest event time so far, and the least watermark; what is not known is left out.
+    """The greatest event time so far, and the least watermark; unknown values are left out.
 
-    A timed operator without a watermark lets no result go, so the least is not known then.
+    The least watermark is unknown while some timed operator has no watermark yet.
     """
     newest = [side.newest for join in joins for side in join.sides if math.isfinite(side.newest)]
     watermark = min((join.watermark for join in joins if join.timed), default=-math.inf)
@@ -180,7 +180,7 @@ def _event_time(joins: Sequence[OperatorRecord]) -> dict[str, str]:
 
 
 def _iso(time_us: float) -> str | None:
-    """A time as Spark writes it; None: it is beyond the years that a date can have."""
+    """A time as Spark writes it; None: its year is out of the range of dates."""
     try:
         time = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=time_us)
     except OverflowError:

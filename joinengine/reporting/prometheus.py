@@ -1,9 +1,9 @@
 """The figures of a query in Prometheus' text format, for an operator's tools to scrape.
 
-Why from the manifest: counters are the totals that it holds, so they do not fall when the query is
-started again; and the state, the watermark and the layouts are known before the first batch of a
-start. Only what concerns the last batch alone (its seconds, what its instances received) comes from
-its record, and is left out until there is one.
+Why from the manifest: counters are the totals that it holds, so they do not fall when the query
+restarts; and the state, the watermark and the layouts are known before the first batch of a start.
+Only the figures of the last batch (its seconds, the tuples that instances received) come from its
+record, and are missing until there is one.
 
 Law: no key, no value of a tuple and no name of a file is in the text, and the number of its lines
 does not depend on keys, instances or batches. docs/metrics.md names every figure
@@ -43,10 +43,10 @@ _S = 1e6
 class Source:
     """A query at the moment when it is scraped.
 
-    `query`: its name for people, the value of the label `query`; `query_id`: the same over all its
-    starts. `manifest`: that of the last committed batch. `record`: of the last batch of this start;
-    None: there is none yet. `forecast_bytes`: by operator, what its state will hold at its fullest;
-    None, or left out: unknown.
+    `query`: its name for people, the value of the label `query`. `query_id`: its id, the same at
+    every start. `manifest`: that of the last committed batch. `record`: that of the last batch of
+    this start; None: there is none yet. `forecast_bytes`: by operator, what its state will hold at
+    its fullest; None, or missing: unknown.
     """
 
     query: str
@@ -60,14 +60,14 @@ class Source:
 def answer(source: Source, accept: str) -> tuple[bytes, str]:
     """All figures in the format that a header `Accept` asks for, and its content type.
 
-    That is OpenMetrics if the header names it, else Prometheus' text format; that too if the header
-    cannot be read.
+    That is OpenMetrics if the header names it, else Prometheus' text format, also for a header that
+    cannot be parsed.
     """
     registry = CollectorRegistry()
     registry.register(_Figures(source))
     try:
         encode, content_type = choose_encoder(accept)
-    except Exception:  # the package reads versions as numbers, whatever they are
+    except Exception:  # the package parses any version as a number
         encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
@@ -81,7 +81,7 @@ class _Operator(NamedTuple):
     forecast_bytes: float | None
 
 
-#: What a figure is of: the query, or one of its operators.
+#: What a figure describes: the query, or one of its operators.
 _Of = TypeVar("_Of", Source, _Operator)
 #: None: unknown. A mapping: a value for each value of the figure's own label.
 _Value = float | Mapping[str, float] | None
@@ -97,7 +97,7 @@ class _Shown(NamedTuple, Generic[_Of]):
 
 
 def _steps(source: Source) -> _Value:
-    """Seconds of the last batch; `other` is what no step took: Spark's logs, cleaning up."""
+    """Seconds of the last batch by step; `other` is the rest: Spark's logs, cleaning up."""
     record = source.record
     if record is None:
         return None
@@ -333,7 +333,7 @@ class _Figures:
     source: Source
 
     def collect(self) -> Iterator[Metric]:
-        """A family for each figure; one of which nothing is known has no samples."""
+        """A family for each figure; the family of an unknown figure has no samples."""
         for ours in _QUERY:
             yield _family(ours, ["query"], [([self.source.query], ours.value(self.source))])
         yield from _partitions(self.source)
@@ -347,7 +347,7 @@ class _Figures:
 
 
 def _partitions(source: Source) -> Iterator[Metric]:
-    """What is known of the partitions of sources; nothing if none has any."""
+    """The figures of the partitions of sources; none if no source has partitions."""
     for name, meaning, value in _PARTITION:
         family = GaugeMetricFamily(name, meaning, labels=["query", "source", "partition"])
         for number, progress in source.manifest.partitions.items():

@@ -1,4 +1,4 @@
-"""Batch records as the JSON report: the public keys and what they mean.
+"""The JSON report of a run, made from batch records: the public keys and what they mean.
 
 The per-instance figures and the load skew at the top are those of the operator that received most
 tuples; `joins` has them for each operator. Received: deliveries to an instance. Stored: copies held
@@ -20,10 +20,10 @@ from joinengine.balancing.statistics import skew
 from joinengine.driver.figures import FIGURES, OF_BATCH, SUMS
 from joinengine.driver.records import BatchRecord, OperatorRecord, latency_s
 
-#: Of the report; raised when a key changes its meaning, or a page needs another one.
+#: The version of the report; it rises if a key changes its meaning, or a page needs a new key.
 FORMAT = 2
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
-#: What waits in a partition of a source.
+#: How much waits in a partition of a source.
 _BEHIND = pa.struct(
     [(name, pa.int64()) for name in ("source", "partition", "rows")] + [("seconds", pa.float64())]
 )
@@ -68,7 +68,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
 
 
 def behind(record: BatchRecord) -> list[dict[str, Any]]:
-    """What waits in each partition of the sources, as the batch began."""
+    """How much waited in each partition of the sources when the batch began."""
     return [
         {
             **{"source": source, "partition": number, "rows": rows},
@@ -172,7 +172,7 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
 
 
 def _backed(batches: Sequence[OperatorRecord]) -> list[list[int]]:
-    """Per batch what each instance kept as a backup; empty if there are no backups."""
+    """Per batch, the tuples that each instance kept as backups; empty without backups."""
     if not any(sum(b.work.backed) for b in batches):
         return []
     backed: list[list[int]] = _per_batch(batches, "work.backed").astype(int).tolist()
@@ -206,7 +206,7 @@ def _moved_fraction(records: Sequence[BatchRecord]) -> float:
 
 
 def _elapsed(records: Sequence[BatchRecord]) -> float:
-    """From the first trigger to the last commit."""
+    """Seconds from the first trigger to the last commit."""
     if not records:
         return 0.0
     first, last = records[0], records[-1]

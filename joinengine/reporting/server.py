@@ -1,12 +1,12 @@
 """The server of a live page: where it may be opened, who may read it, and its three paths.
 
 Why: whoever knows the token may read the keys of the streams, and nobody else may. So the server
-listens on loopback unless another host is said, every path needs the token, and on loopback the
-request must name a host of this machine: else a page of any site, under a name that leads to
-127.0.0.1, could ask in the user's browser (DNS rebinding).
+listens on loopback unless another host is given, and every path needs the token. On loopback, a
+request must name a host of this machine: otherwise any site, under a name that resolves to
+127.0.0.1, could send requests from the user's browser (DNS rebinding).
 
 Law: it never keeps a process alive (all threads are daemons), and never makes the query wait
-(`joinengine.reporting.tabs`). What it refuses it says in one plain sentence and nothing else.
+(`joinengine.reporting.tabs`). A refusal is one plain sentence and nothing else.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _LARGEST_PORT = 65535
 #: How many ports are tried after one that is in use.
 _MORE_PORTS = 100
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
-#: Bytes of randomness of a token that is made.
+#: Random bytes of a generated token.
 _TOKEN_BYTES = 24
 _HEARTBEAT_S = 10.0
-#: How long a whole request may take to come, and one event to be written.
+#: How long a whole request may take to arrive, and an event to be written, in seconds.
 _REQUEST_S, _WRITE_S = 30.0, 60.0
-#: Each connection has a thread; a browser opens six at most. Those that have not shown the token
-#: yet have places of their own, and one more of them takes the place of the oldest: a browser shows
-#: the token at once, so somebody who holds all places shuts out nobody.
+#: Each connection has a thread; a browser opens six at most. Connections that have not shown the
+#: token yet (strangers) have places of their own, and a new stranger takes the place of the oldest.
+#: A browser shows the token at once, so whoever occupies all these places shuts nobody out.
 _MOST_CONNECTIONS, _MOST_STRANGERS = 128, 64
-#: How long closing may take.
+#: How long closing may take, in seconds.
 _CLOSE_S = 0.2
 #: Names by which a browser of this machine asks for a page on loopback, behind ssh as well.
 _OWN_NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
@@ -64,7 +64,7 @@ _OWN_NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
 
 @dataclass(frozen=True)
 class Place:
-    """Where a page is to be opened. `port` 0: any free one; `token` None: a random one."""
+    """Where to serve a page. `port` 0: any free port; `token` None: a random token."""
 
     port: int = 0
     host: str = LOOPBACK
@@ -88,7 +88,7 @@ def check_port(value: Any, what: str) -> int:
 
 
 def check_host(value: Any, what: str) -> str:
-    """A host. Raises InvalidRequest, naming `what`; only binding shows whether it is ours."""
+    """A host. Raises InvalidRequest, naming `what`; only binding shows if it is this machine."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._:-]+", value):
         raise InvalidRequest(
             f"{what}: {kind_of(value)} is not a host; give a name or an address of this machine, "
@@ -110,8 +110,8 @@ def check_token(value: Any, what: str) -> str:
 class PageServer:
     """A page, its events and its metrics on one port; from `serve` on, until `close`.
 
-    Raises InvalidRequest if the place cannot be had. If its port is in use, it is the next free
-    one, which a warning says.
+    Raises InvalidRequest if it cannot listen there. If the port is in use, it takes the next free
+    one, and warns.
     """
 
     def __init__(self, place: Place) -> None:
@@ -131,9 +131,9 @@ class PageServer:
     def place(self) -> str:
         """The URL without the token, for logs."""
         host, bound = self.wanted.host, self._http.bound
-        if bound.is_unspecified:  # any; a browser needs one
+        if bound.is_unspecified:  # all addresses; a browser needs one name
             host = socket.gethostname()
-        elif "::ffff:" in host.lower():  # browsers write it in another way
+        elif "::ffff:" in host.lower():  # browsers write such an address differently
             host = str(bound)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
@@ -143,7 +143,7 @@ class PageServer:
         return f"{self.place}?token={self.token}"
 
     def serve(self, story: Story, page: Callable[[], str], metrics: Metrics | None = None) -> None:
-        """Answer from now on. `page()`: the HTML; `metrics`: None: there is no such path."""
+        """Answer from now on. `page()`: the HTML; `metrics`: None for no such path."""
         self._teller = self._http.teller = Teller(story)
         self._http.page, self._http.metrics = page, metrics
         serve = partial(self._http.serve_forever, poll_interval=_CLOSE_S)
@@ -162,11 +162,11 @@ class PageServer:
         return self._teller.flush(wait_s)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the tabs have been sent all that is known; False: it takes longer."""
+        """Wait until the tabs have received all that is known; False: it takes longer."""
         return self._teller is None or self._teller.flush(timeout_s)
 
     def close(self) -> None:
-        """Stop to answer, and hang up on all tabs. A second call does nothing."""
+        """Stop answering, and hang up on all tabs. A second call does nothing."""
         if self._teller is not None:
             self._teller.close()
             self._http.shutdown()
@@ -198,12 +198,12 @@ class _Http(ThreadingHTTPServer):
         self.names = _OWN_NAMES | {f"[{host}]" if ":" in host else host.lower()}
 
     def server_bind(self) -> None:
-        """Bind, without asking the net for the name of this machine."""
+        """Bind, without a DNS query for the name of this machine."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "", int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread; the oldest stranger makes place for one too many."""
+        """Serve a connection in a thread; if there are too many strangers, drop the oldest."""
         with self._lock:
             oldest = next(iter(self._strangers), None)
             self._strangers[request] = None
@@ -212,7 +212,7 @@ class _Http(ThreadingHTTPServer):
                 _hang_up(oldest)
         try:
             super().process_request(request, client_address)
-        except BaseException:  # there is no thread to be had
+        except BaseException:  # no thread could be started
             self._leave(request)
             raise
 
@@ -283,17 +283,17 @@ def _hang_up(connection: socket.socket) -> None:
 
 
 class _Timely(io.RawIOBase):
-    """What comes over a connection until `end_s` (of `monotonic`), however slowly it drips."""
+    """Reads a connection until `end_s` (of `monotonic`), however slowly bytes arrive."""
 
     def __init__(self, connection: socket.socket, end_s: float) -> None:
         self._connection, self._end_s = connection, end_s
 
     def readable(self) -> bool:
-        """Nothing else is done with it."""
+        """True: it is only read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has come, or wait for it. Raises TimeoutError at `end_s`."""
+        """Read the bytes that have arrived, or wait for some. Raises TimeoutError at `end_s`."""
         left_s = self._end_s - monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -309,13 +309,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def setup(self) -> None:
-        """Read the request as long as it may take, and no longer."""
+        """Limit the time in which the request must arrive."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BufferedReader(_Timely(self.connection, monotonic() + _REQUEST_S))
 
     def do_GET(self) -> None:
-        """Answer, if whoever asks may know."""
+        """Answer a request that has the token and names a host of this machine."""
         self.connection.settimeout(_REQUEST_S)
         path, _, query = self.path.partition("?")
         if self.server.is_loopback and self._host() not in self.server.names:
@@ -336,11 +336,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(HTTPStatus.NOT_FOUND, "This page does not exist.")
 
     def _host(self) -> str:
-        """The host that was asked for, without its port: a tunnel has another one."""
+        """The host that the request names, without its port, which differs behind a tunnel."""
         return re.sub(r":\d*$", "", self.headers.get("Host", "")).lower()
 
     def _knows_token(self, path: str, query: str) -> bool:
-        """Whether the token came as a bearer; for all but metrics it may stand in the URL."""
+        """Whether the request has the token: as a bearer or, except for metrics, in the URL."""
         kind, _, bearer = self.headers.get("Authorization", "").partition(" ")
         said = [bearer.strip()] if kind.lower() == "bearer" else []
         if path != "/metrics":
@@ -348,10 +348,10 @@ class _Handler(BaseHTTPRequestHandler):
         return any([secrets.compare_digest(token.encode(), self.server.token) for token in said])
 
     def _made(self, made: Callable[[], tuple[bytes, str]]) -> None:
-        """Answer with what is made for this request: its bytes and their content type."""
+        """Answer with the bytes and the content type that `made` gives."""
         try:
             body, kind = made()
-        except Exception:  # ours; whoever asks learns no more than that
+        except Exception:  # our own fault, whose details the client does not learn
             _log.exception("joinengine: the page could not be created")
             failed = HTTPStatus.INTERNAL_SERVER_ERROR
             self._say(failed, "The page could not be created; see the log.")
@@ -359,7 +359,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body, kind)
 
     def _events(self) -> None:
-        """Send what there is to tell, until the tab is closed or dropped."""
+        """Send events until the tab is closed or dropped."""
         tab = Tab(partial(_hang_up, self.connection))
         self.connection.settimeout(_WRITE_S)
         self._head(HTTPStatus.OK, "text/event-stream")
@@ -392,7 +392,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(f"{sentence}\n".encode(), "text/plain; charset=utf-8", status)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request that is served; the request is not repeated in the answer."""
+        """Refuse a request that is not served; the answer does not repeat the request."""
         self.close_connection = True
         self._say(code, "Only GET is served here.")
 

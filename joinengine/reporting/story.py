@@ -1,12 +1,12 @@
 """The story of a run: what its page draws, as plain values, bounded however long the run is.
 
-Why: a page wants each batch in full (loads of every instance, hot keys, plans), and a run may have
-any number of batches and instances. So neighbouring batches are merged two by two as soon as there
-is too much; a viewer loses resolution and never the beginning.
+Why: a page shows each batch in full (loads of every instance, hot keys, plans), and a run may have
+any number of batches and instances. So neighbouring batches are merged two by two once there are
+too many; a viewer loses resolution, but never the beginning.
 
 Law: counts of an entry are sums over its batches, so their sums over all entries are those of the
 run; figures of the state are those after its last batch. The story is a function of the records,
-in their order, but for where merging begins anew.
+in their order, except for the batch at which merging begins again.
 Cost: some microseconds an instance for each batch; a merge touches all entries, and halves them.
 """
 
@@ -42,20 +42,20 @@ from joinengine.reporting.words import (
 )
 
 LIMIT_BYTES = 8_000_000
-#: Entries, plans, and keys of a plan that a story has at most.
+#: The most entries, plans, and keys of a plan in a story.
 MOST_ENTRIES = 600
 MOST_PLANS = 1_000
 _MOST_PLAN_KEYS = 8
-#: Forecasts look at so many batches, and are made anew when the run has grown by a twentieth.
+#: A forecast looks at so many batches; a new one is made once the run has grown by a twentieth.
 _FORECAST_BATCHES = 1_000
-#: Partitions of topics that an entry names: those in which most waits.
+#: How many partitions of topics an entry names: those in which most messages wait.
 _MOST_PARTITIONS = 32
 _FORECAST_GROWTH = 1.05
 
 
 @dataclass
 class _Told:
-    """A plan in the story, and what its words are made of."""
+    """A plan in the story, with the facts from which its words are made."""
 
     entry: Entry
     reason: Reason
@@ -64,7 +64,7 @@ class _Told:
 
 
 class Story:
-    """Folds records into a story. `head`: see `head_of`; `limit_bytes`: of all as JSON, roughly."""
+    """Folds records into a story. `head`: see `head_of`; `limit_bytes`: its most JSON, roughly."""
 
     def __init__(self, head: Entry, query: QuerySpec, limit_bytes: int = LIMIT_BYTES) -> None:
         self._head = head
@@ -82,16 +82,16 @@ class Story:
         self._batches = 0
         self._forecast_at = 0.0
         self._forecasts: list[tuple[float, float] | None] = [None] * len(query.operators)
-        #: per key how it lies, since when, and when that was last seen
+        #: per key its manner, the first batch with it, and the last batch in which it was seen
         self._since: list[dict[int, tuple[Manner, int | None, int]]] = [{} for _ in query.operators]
         self._names: list[dict[int, str]] = [{} for _ in query.operators]
         self._fullest = [(0, 0)] * len(query.operators)
-        #: the first batch under the present layout, if the run has changed it as a whole
+        #: the first batch under the present layout, if the run has changed the layout as a whole
         self._relaid: list[int | None] = [None] * len(query.operators)
         self._ended: Entry | None = None
         #: records come in one thread, and the whole may be asked for in another
         self._turn = Lock()
-        #: the last record, and how many seconds the story says that it took
+        #: the last record, and its seconds according to the story
         self._last: BatchRecord | None = None
         self._told_s = 0.0
         self._corrected: Entry | None = None
@@ -134,10 +134,10 @@ class Story:
             }
 
     def newest(self) -> Entry:
-        """What the last `add` or `end` has brought: the newest entry, and new or changed plans.
+        """The change by the last `add` or `end`: the newest entry, and new or changed plans.
 
-        An entry takes the place of one with the same `first`, a plan that of one with the same
-        batch and operator. `corrected`: the entry before the newest, if it is another now.
+        An entry replaces one with the same `first`, a plan one with the same batch and operator.
+        `corrected`: the entry before the newest, if it has changed.
         """
         return {
             "batch": self._entries[-1] if self._entries else None,
@@ -153,7 +153,7 @@ class Story:
             self._ended = {"how": how, "words": words, "at": at}
 
     def _correct(self) -> Entry | None:
-        """Take over how long the last batch took in all, which Spark tells after it; the entry."""
+        """Correct the total time of the last batch, which Spark reports later; the entry."""
         if self._last is None:
             return None
         more = whole_s(self._last) - self._told_s
@@ -206,7 +206,7 @@ class Story:
         }
 
     def _behind(self, record: BatchRecord) -> list[Entry]:
-        """The partitions in which most waits."""
+        """The partitions in which most messages wait."""
         furthest = sorted(behind(record), key=lambda partition: -partition["rows"])[
             :_MOST_PARTITIONS
         ]
@@ -241,7 +241,7 @@ class Story:
         }
 
     def _at_fullest(self, number: int, join: OperatorRecord) -> tuple[float, float] | None:
-        """The forecast; what has been held already is no less than the state at its fullest."""
+        """The forecast of the state at its fullest, at least what it has already held."""
         rows, size = self._fullest[number]
         self._fullest[number] = max(rows, join.state.rows), max(size, join.state.size_bytes)
         forecast = self._forecasts[number]
@@ -252,7 +252,7 @@ class Story:
         )
 
     def _take_names(self, number: int, heat: Heat) -> None:
-        """Remember the values of keys, for plans; those that are no longer hot are forgotten."""
+        """Remember the values of keys, for plans; forget keys that are no longer hot."""
         names = self._names[number]
         names |= {key.hash_: key.text for key in heat.keys if key.text is not None}
         while len(names) > 4 * MOST_PLANS:
@@ -274,10 +274,10 @@ class Story:
         }
 
     def _placed_since(self, number: int, batch: int, key: HotKey) -> int | None:
-        """The first batch under the key's present placement; None: since before this run.
+        """The first batch under the key's present placement; None: a batch before this run.
 
-        A key that no plan of the run has placed lies as it did when the run began, or when its
-        layout was last changed as a whole.
+        A key that no plan of the run has placed has had its placement since the run began, or since
+        the layout last changed as a whole.
         """
         relaid, known = self._relaid[number], self._since[number].pop(key.hash_, None)
         now = manner(key.placement)
@@ -293,7 +293,7 @@ class Story:
     # Plans
 
     def _tell_plans(self, record: BatchRecord) -> None:
-        """The plans of this batch, and what those of the batch before have moved in this one."""
+        """Add the plans of this batch, and complete those of the last one, which moved in it."""
         for number, join in enumerate(record.joins):
             reason = join.reason
             resumed = reason is not None and reason.cause is Cause.RESTART
@@ -361,7 +361,7 @@ class Story:
         }
 
     def _complete(self, number: int, join: OperatorRecord) -> None:
-        """What the newest plan has come to, in the batch that begins with its moves."""
+        """Add the outcome of the newest plan, from the batch that begins with its moves."""
         opened = self._open.pop(number, None)
         if opened is None:
             return
@@ -387,7 +387,7 @@ class Story:
     # Forecasts
 
     def _forecast(self, record: BatchRecord) -> None:
-        """How much the state will hold; made anew ever more rarely, since it looks far back."""
+        """Forecast how much the state will hold; ever more rarely, since it looks far back."""
         self._records.append(record)
         if self._batches + 1 < self._forecast_at:
             return

@@ -1,12 +1,13 @@
-"""What the open tabs of a live page are told, and the one thread that tells them.
+"""Sends the story of a run to the open tabs of its live page, from one thread.
 
-Why a thread: a batch must never wait for those who watch it. The query's thread only puts its
-record into a queue; folding it into the story, JSON and sending happen here and in the threads of
-the tabs. The JSON of a whole story is made entry by entry, since Python's encoder keeps all other
-threads from running while it works on a value.
+Why a thread: a batch must never wait for its viewers. The query's thread only puts its record into
+a queue; folding it into the story, encoding and sending happen here and in the threads of the tabs.
+The JSON of a whole story is made entry by entry, since Python's encoder keeps all other threads
+from running while it works on a value.
 
-Law: a tab gets the whole story first, and then each change once and in order, or it is dropped; it
-comes again by itself, and gets the whole story anew. What waits for a tab is bounded.
+Law: a tab gets the whole story first, and then each change once and in order; or it is dropped,
+connects again by itself, and gets the whole story again. The frames that wait for a tab are
+bounded.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joinengine")
 
-#: Changes that may wait for a tab. The whole story replaces all that wait, so a tab holds one story
-#: and as many changes at most.
+#: How many changes may wait for a tab. The whole story replaces all that wait, so at most one story
+#: and as many changes wait.
 MOST_WAITING = 256
-#: An event that says nothing: tabs know by it that there is a server, and lost tabs are found.
+#: An event without content: it shows a tab that the server lives, and the server which tabs do.
 HEARTBEAT = b"event: alive\ndata: 1\n\n"
-#: The begin of what a tab is sent: how long it waits before it comes again, in milliseconds.
+#: The first frame of a tab: how long it waits before it connects again, in milliseconds.
 GREETING = b"retry: 1000\n\n"
 
 
@@ -63,7 +64,7 @@ def frame(event: str, value: dict[str, Any]) -> bytes:
 
 
 class Tab:
-    """What waits for one open tab. `hang_up` ends its connection, also while it is written to."""
+    """The frames that wait for one open tab. `hang_up` ends its connection, even during a write."""
 
     def __init__(self, hang_up: Callable[[], None], most: int = MOST_WAITING) -> None:
         self._hang_up, self._most = hang_up, most
@@ -72,9 +73,9 @@ class Tab:
         self._reading, self._gone = False, False
 
     def offer(self, frame: bytes, *, anew: bool = False) -> bool:
-        """Let a frame wait for the tab; `anew`: in place of all that wait. Never waits itself.
+        """Queue a frame for the tab; `anew`: in place of all that wait. Never blocks.
 
-        False: too much waits, since the tab does not read; it is dropped.
+        False: too many frames wait, since the tab does not read, and the tab was dropped.
         """
         with self._changed:
             if anew:
@@ -120,7 +121,7 @@ class Teller:
     """Folds records into a story and tells the tabs, in a daemon thread of its own."""
 
     def __init__(self, story: Story) -> None:
-        # Only the thread touches these four: all that is asked goes through the queue.
+        # Only the thread touches these four: all requests go through the queue.
         self._story = story
         self._tabs = list[Tab]()
         self._whole: bytes | None = None
@@ -134,13 +135,13 @@ class Teller:
         self._asked.put(partial(self._add, record))
 
     def end(self, how: str, words: str, at: float) -> None:
-        """Tell that the query has ended; `at`: s since the epoch."""
+        """Tell the tabs that the query has ended; `at`: seconds since the epoch."""
         self._asked.put(partial(self._end, how, words, at))
 
     def enter(self, tab: Tab) -> None:
-        """Tell a tab the story, and then all that follows."""
+        """Send a tab the story, and then all changes."""
         self._asked.put(partial(self._enter, tab))
-        if self._closed:  # behind the end of the queue
+        if self._closed:  # the queue has ended
             tab.drop()
 
     def leave(self, tab: Tab) -> None:
@@ -148,7 +149,7 @@ class Teller:
         self._asked.put(partial(self._leave, tab))
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the tabs have been sent all that was put before; False: it takes longer."""
+        """Wait until the tabs have received all earlier records; False: it takes longer."""
         end_s = time.monotonic() + timeout_s
         done, tabs = Event(), list[Tab]()
         self._asked.put(partial(self._count, tabs, done))
@@ -164,7 +165,7 @@ class Teller:
         while (asked := self._asked.get()) is not None:
             try:
                 asked()
-            except Exception:  # the query does not depend on those who watch it
+            except Exception:  # a fault of the page must not stop the query
                 _log.exception("joinengine: the page could not show a batch")
 
     def _add(self, record: Any) -> None:
@@ -179,7 +180,7 @@ class Teller:
         self._whole = None
         with self._whole_otherwise():
             self._story.end(how, words, at)
-            # Of the last batch the whole time is known now.
+            # The total time of the last batch is known now.
             self._tell(lambda: frame("batch", self._story.newest()))
             self._tell(lambda: frame("ended", {"how": how, "words": words, "at": at}))
 
@@ -197,7 +198,7 @@ class Teller:
 
     @contextmanager
     def _whole_otherwise(self) -> Iterator[None]:
-        """If the change inside cannot be told, the tabs get the whole story, or are dropped."""
+        """If the change in the block fails, send the tabs the whole story, or drop them."""
         try:
             yield
         except Exception:
@@ -221,7 +222,7 @@ class Teller:
         self._tabs.clear()
 
     def _tell(self, made: Callable[[], bytes], *, anew: bool = False) -> None:
-        """Offer a frame to all tabs; without tabs it is not even made."""
+        """Offer a frame to all tabs; without tabs it is not made."""
         if self._tabs:
             frame = made()
             self._tabs = [tab for tab in self._tabs if tab.offer(frame, anew=anew)]

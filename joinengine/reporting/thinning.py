@@ -1,4 +1,4 @@
-"""Entries of a story, two by two as one: counts are added up, of the state the later ones stay."""
+"""Merges two entries of a story into one: adds up counts, and keeps the later state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _merged_join(a: Entry, b: Entry) -> Entry:
 
 
 def _merged_hot(a: Sequence[Entry], b: Sequence[Entry], tuples: int) -> list[Entry]:
-    """The keys of both, with their rows added up; how a key lies is as it was last."""
+    """The keys of both, with their rows added up and their later placements."""
     by_hash = {key["hash"]: key for key in a}
     for key in b:
         before = by_hash.get(key["hash"])

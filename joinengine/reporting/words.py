@@ -1,7 +1,7 @@
 """Keys, placements and plans in words, for pages and logs.
 
-Why: a reason holds hashes and numbers. Whoever watches a query wants to read which key it is, what
-it brought, and what was done with it.
+Why: a reason holds hashes and numbers. People want to read which key it is, how many tuples it
+brought, and what was done with it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from joinengine.model.keys import HASH_BITS, Mode, Placement
 from joinengine.model.recovery import Recovery
 from joinengine.model.texts import counted
 
-#: Homes of a key are told by number in as many ranges; of more only how many homes there are.
+#: The homes of a key are listed in at most this many ranges; if there are more, only counted.
 _MOST_RANGES = 12
-#: From so many consecutive numbers on they are told as a range.
+#: How many consecutive numbers make a range.
 _RANGE = 3
 
-#: How a key lies: mode, sides and homes; the shares of its homes do not count.
+#: The manner of a placement: its mode, sides and homes, without the shares of the homes.
 Manner = tuple[object, ...]
 
 _CAUSES = {
@@ -59,7 +59,7 @@ def hash_text(hash_: int) -> str:
 
 
 def key_words(hash_: int, names: Mapping[int, str]) -> str:
-    """A key by its value, or by its hash where the value is not known or not to be told."""
+    """A key by its value, or by its hash if the value is unknown or must not be shown."""
     return f"key {names[hash_]}" if hash_ in names else f"key #{hash_text(hash_)}"
 
 
@@ -92,8 +92,8 @@ def placement_words(
 ) -> tuple[str, str]:
     """What was done with a key: (one word, the whole in words).
 
-    `listed`: the routing table has the key, so it is not just whole at its base home. `sided`: the
-    operator has two sides.
+    `listed`: whether the routing table has the key, so that it is not simply at its base home.
+    `sided`: whether the operator has two sides.
 
     >>> placement_words(Placement.whole(3), listed=False)
     ('kept', 'kept at instance 3')
@@ -133,10 +133,10 @@ def plan_words(
 ) -> str:
     """Why a layout changed and what that cost, in one line.
 
-    `instances`: how many the loads of the reason are of. `shares`: of keys, which may be
-    others than their part of the loads, since these are of several batches. `moved`:
-    (tuples, seconds) that the moves took; None: they have not happened yet. `sizes`: the numbers of
-    instances before and after, if they differ. `sided`: the operator has two sides.
+    `instances`: how many loads the reason is about. `shares`: those of keys in one batch, which may
+    differ from their parts of the loads, since these cover several batches. `moved`: (tuples,
+    seconds) of the moves; None: they have not happened yet. `sizes`: the numbers of instances
+    before and after, if they differ. `sided`: whether the operator has two sides.
     """
     parts = [_loss_words(way, lost) for way, lost in reason.ways]
     if reason.cause is not Cause.LOSS:
@@ -156,7 +156,7 @@ def plan_words(
 
 
 def shares_of(record: OperatorRecord) -> dict[int, Shares]:
-    """Key hash -> its shares, of the hottest keys of a batch."""
+    """Key hash -> its shares, for the hottest keys of a batch."""
     return {key.hash_: Shares(key.share, key.state_share) for key in record.heat.keys}
 
 
@@ -176,12 +176,12 @@ def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
 
 
 def is_elsewhere(before: Placement, after: Placement) -> bool:
-    """Whether a key lives elsewhere or otherwise, and not only in other shares."""
+    """Whether a key has other homes or another mode, not only other shares."""
     return manner(before) != manner(after)
 
 
 def manner(placement: Placement | None) -> Manner:
-    """How a key lies, its shares left out."""
+    """The manner of a placement: how the key lies, without its shares."""
     if placement is None:
         return ()
     homes, backups = frozenset(placement.homes), frozenset(placement.backups)
@@ -196,7 +196,7 @@ def _backups(placement: Placement) -> str:
 
 
 def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
-    """How instances have gone on that had lost their state."""
+    """How instances that had lost their state go on."""
     its = "its" if len(instances) == 1 else "their"
     match way:
         case Recovery.REPLICAS:
@@ -223,7 +223,7 @@ def _shapes_words(before: str, after: str) -> str:
 
 
 def _shares_words(load: float, shares: Shares | None) -> str:
-    """A key's share of the load, and the others as far as they are known.
+    """A key's share of the load, and its other shares as far as they are known.
 
     >>> _shares_words(0.5, Shares(0.4, 0.3))
     "50% of the load, 40% of this batch's rows and 30% of the state"
@@ -244,7 +244,7 @@ def _first(
     *,
     sided: bool,
 ) -> str:
-    """The cause, told by the heaviest key that lives elsewhere now, if there is any key."""
+    """The cause, by the example of the heaviest key that has moved, if any has."""
     skew = f"load skew {reason.before.skew:.2f}"
     if reason.after is not None:
         skew += f", {reason.after.skew:.2f} expected"

@@ -1,1 +1,1 @@
-"""What the engine asks of its surroundings: time, names that nobody else has, and files."""
+"""The surroundings of the engine: time, unique names, and files."""

@@ -1,12 +1,12 @@
-"""Files that lie on the executor's own disk first, and are uploaded behind.
+"""Files that are written to the executor's own disk first, and uploaded in the background.
 
 Why: a batch whose tuples are on the disks of two executors need not wait for a store. So a task
 writes its run files to the disk of its executor, threads of the worker upload them while the next
-batch runs, and the driver sees in the store which are there.
+batch runs, and the driver looks in the store which files are there.
 
-Law: a file is removed from the disk once the store has it, and not before; until then only its
-executor can read it, and it is lost with the executor. Files never change, so to upload one twice
-changes nothing: a worker that starts uploads what another has left.
+Law: a file is removed from the disk once the store has it, and not before. Until then, only its
+executor can read it, and it is lost with the executor. Files never change, so uploading one twice
+is harmless: a new worker uploads what another has left.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from joinengine.world.local import PRIVATE, LocalStorage
 from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
 
-#: Uploads of a worker at a time; a request is mostly waiting.
+#: Parallel uploads of a worker, since a request mostly waits.
 _THREADS = 4
-#: Before a file is tried again that the store has not taken.
+#: The pause before the upload of a file is tried again, in seconds.
 _PAUSE_S = 0.5
 _log = logging.getLogger("joinengine")
 
 
 @dataclass(frozen=True, slots=True)
 class Behind(Storage):
-    """The files of a place, of which some are still on the disk of this executor alone."""
+    """The files of a place; some are still only on the disk of this executor."""
 
     durable: Storage
     near: Storage
     uploads: Uploads
 
     def upload(self, name: str) -> None:
-        """Upload a file, and remove it from the disk; nothing if it is not there any more."""
+        """Upload a file, and remove it from the disk; do nothing if it is not there any more."""
         try:
             content = self.near.map(name)
         except FileNotFoundError:
@@ -77,12 +77,12 @@ class Behind(Storage):
 
     @override
     def entries(self) -> list[Entry]:
-        """What others see, too."""
+        """Only what other executors see, too."""
         return self.durable.entries()
 
     @override
     def names(self) -> list[str]:
-        """What others see, too."""
+        """Only what other executors see, too."""
         return self.durable.names()
 
     @override
@@ -96,22 +96,22 @@ class Behind(Storage):
 
     @override
     def create(self, name: str, content: bytes) -> bool:
-        """At once for all."""
+        """At once in the store, visible to all."""
         return self.durable.create(name, content)
 
     @override
     def put(self, name: str, content: bytes | memoryview) -> None:
-        """At once for all."""
+        """At once in the store, visible to all."""
         self.durable.put(name, content)
 
     @override
     def move(self, name: str, to: str) -> None:
-        """Of what others see."""
+        """Only for files in the store."""
         self.durable.move(name, to)
 
     @override
     def copy(self, name: str, to: str) -> None:
-        """Of what others see."""
+        """Only for files in the store."""
         self.durable.copy(name, to)
 
     @override
@@ -126,7 +126,7 @@ class Behind(Storage):
 
     @override
     def output(self, name: str) -> Any:
-        """A file on the disk; `seal` has it uploaded."""
+        """A file on the disk; `seal` starts its upload."""
         return self.near.output(name)
 
     @override
@@ -149,12 +149,12 @@ class Behind(Storage):
 
     @override
     def forget(self, name: str) -> bool:
-        """A file that is not uploaded has no other copy."""
+        """False for a file that is not uploaded: it has no other copy."""
         return self.durable.forget(name)
 
     @override
     def seal(self, name: str) -> StoredFile:
-        """Others see the file some time after this."""
+        """Start the upload; other executors see the file some time later."""
         stored = self.near.seal(name)
         self.uploads.add(self, name)
         return stored
@@ -179,7 +179,7 @@ class Uploads:
             try:
                 storage.upload(name)
                 failed = False
-            except Exception as error:  # the store may be back later, whatever it was
+            except Exception as error:  # whatever it was, the store may come back later
                 if not failed:
                     place = f"{storage.folder}/{name}"
                     _log.warning("joinengine: %s is not uploaded yet: %s", place, in_a_line(error))
@@ -190,14 +190,14 @@ class Uploads:
 
 @cache
 def _uploads(process: int) -> Uploads:
-    """The threads of a process; those of another do not survive a fork."""
+    """The threads of a process; threads do not survive a fork."""
     return Uploads()
 
 
 def behind(durable: Storage) -> Behind:
     """The files of `durable`, written to the disk of this executor first.
 
-    The disk is beside that of the file cache, which removes what it likes.
+    Their folder is beside the file cache, which may remove any of its files.
     """
     folder = hashlib.sha1(durable.folder.encode()).hexdigest()[:16]
     near = LocalStorage(f"{file_cache().folder}-pending/{folder}")
@@ -210,5 +210,5 @@ def behind(durable: Storage) -> Behind:
     return storage
 
 
-#: The processes and folders for which files were looked for that others have left.
+#: The processes and folders that have already uploaded the files left by other processes.
 _taken_up = set[tuple[int, str]]()

@@ -20,10 +20,10 @@ from typing_extensions import override
 
 from joinengine.model.errors import InvalidRequest, StoreUnreachable
 
-#: Schemes of URLs that are served; what follows is the bucket, or the container of an account.
+#: Schemes of URLs that are served; the bucket, or the container of an account, follows them.
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _URL = re.compile(r"([a-z0-9]+)://(.*)", re.DOTALL)
-#: How long a request is repeated, in seconds; a task should outlast a restart of the store.
+#: For how long a request is repeated, in seconds; a task should survive a restart of the store.
 PATIENCE_S = 60
 
 
@@ -39,7 +39,7 @@ def is_url(folder: str) -> bool:
 
 @contextmanager
 def asking(verb: str, url: str) -> Iterator[None]:
-    """An error of the store inside becomes one sentence; a missing file stays one."""
+    """An error of the store in the block becomes one sentence; FileNotFoundError stays."""
     try:
         yield
     except library().exceptions.BaseError as error:
@@ -51,7 +51,7 @@ def asking(verb: str, url: str) -> Iterator[None]:
 
 
 def refusal(verb: str, url: str, error: Exception) -> Exception:
-    """The error of the engine for one of the library; `verb`: what was asked of the store."""
+    """The engine's error for an error of the library; `verb`: what the store was asked to do."""
     bucket, reason = root_of(url)[0], str(error)
     if _lacks_bucket(reason):
         return InvalidRequest(
@@ -94,7 +94,7 @@ def _reason(text: str) -> str:
 
 
 def lasting_errors(errors: Any) -> tuple[type[Exception], ...]:
-    """The errors that no repetition mends."""
+    """The errors that do not go away if the request is repeated."""
     return errors.PermissionDeniedError, errors.UnauthenticatedError
 
 
@@ -125,7 +125,7 @@ def library() -> Any:
 
 
 def is_plain() -> bool:
-    """Whether the environment names an object store that speaks without TLS."""
+    """Whether the environment names an object store without TLS."""
     return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
 
 
@@ -169,7 +169,7 @@ def files_below(place: str) -> Iterator[tuple[str, int, int, float]]:
 
 
 def file_at(url: str) -> tuple[str, int, int, float] | None:
-    """The same of one file; None: there is none."""
+    """The same for one file; None: it does not exist."""
     bucket, key = root_of(url)
     if not key:
         return None
@@ -181,7 +181,7 @@ def file_at(url: str) -> tuple[str, int, int, float] | None:
 
 
 def reader_of(url: str) -> Any:
-    """A file to read from, which asks for the ranges that are read. Raises FileNotFoundError."""
+    """A file to read from, which requests only the ranges that are read; or FileNotFoundError."""
     file = file_at(url)
     if file is None:
         raise FileNotFoundError(url)

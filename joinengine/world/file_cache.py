@@ -1,10 +1,10 @@
 """The file cache: drafts on their way to an object store, and whole copies of files that lie there.
 
 Why: a run file is read in every batch until it is merged, and never changes. So an executor that
-wrote it, or has read it once, keeps it on its own disk.
+has written it, or read it once, keeps it on its own disk.
 
-Law: a copy is one of a file that never changes, so it is never stale; it may vanish at any moment,
-and who has mapped it goes on with it. Several processes of a machine share a folder.
+Law: files never change, so a copy is never stale. A copy may vanish at any moment, and a process
+that has mapped it keeps it. Several processes of a machine share a folder.
 Cost: a copy that is there costs one look at the folder and no request.
 """
 
@@ -31,11 +31,11 @@ from typing_extensions import override
 
 from joinengine.world.local import PRIVATE
 
-#: Free disk that copies never take, in bytes.
+#: Free disk space that copies never take, in bytes.
 RESERVE_BYTES = 1 << 30
 #: Copies are counted anew after this many have been added, since other processes add and remove.
 _COUNT_EVERY = 32
-#: A draft that has not grown for so long, in seconds, is that of a process that was killed.
+#: A draft that has not grown for so long, in seconds, belongs to a process that was killed.
 _DRAFT_S = 3600
 
 _log = logging.getLogger("joinengine")
@@ -49,7 +49,7 @@ class FileCache:
     _added: int = 0
 
     def find(self, url: str) -> str | None:
-        """The path of the copy of a file; None: there is none. It counts as used now."""
+        """The path of the copy of a file, which counts as used now; None without a copy."""
         path = self._path(url)
         try:
             os.utime(path)
@@ -60,7 +60,7 @@ class FileCache:
         return path
 
     def draft(self) -> Draft:
-        """A new file; in memory if the disk has no room for it, or has no more while it grows."""
+        """A new file; in memory if the disk has no room for it, or runs out of room later."""
         path = f"{self.folder}/.{uuid.uuid4().hex}"
         try:
             os.makedirs(self.folder, mode=PRIVATE, exist_ok=True)
@@ -78,7 +78,7 @@ class FileCache:
             self.keep(draft.path, url, cache_bytes)
 
     def keep(self, draft: str, url: str, cache_bytes: int) -> None:
-        """Make a file of this disk the copy of one; those used longest ago go, above the bytes."""
+        """Make a local file the copy of `url`; above `cache_bytes`, remove the oldest by use."""
         path = self._path(url)
         try:
             os.makedirs(os.path.dirname(path), mode=PRIVATE, exist_ok=True)
@@ -105,7 +105,7 @@ class FileCache:
     def _thin(self, cache_bytes: int) -> None:
         """Remove the copies that were used longest ago, until the others fit.
 
-        Drafts are being written, and go only if nobody does so any more.
+        Drafts go only if no process writes them any more.
         """
         files, left_s = list[tuple[float, int, str]](), time.time() - _DRAFT_S
         for below, _, names in os.walk(self.folder):
@@ -129,9 +129,9 @@ class FileCache:
 
 
 class Draft(io.RawIOBase):
-    """A file that is being written, to the local disk as long as that takes it, else in memory.
+    """A file that is being written: on the local disk while that has room, else in memory.
 
-    An object store has the file in the end, so a full disk is no reason to fail.
+    The object store gets the file in the end, so a full disk is no reason to fail.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -165,14 +165,14 @@ class Draft(io.RawIOBase):
         return len(view)
 
     def content(self) -> pa.Buffer:
-        """What was written; of a file a map, which outlives the draft."""
+        """The content; for a file on disk it is a memory map, which outlives the draft."""
         if self._path is None:
             return pa.py_buffer(self._file.getvalue())
         return pa.memory_map(self._path).read_buffer() if self.tell() else pa.py_buffer(b"")
 
     @property
     def path(self) -> str | None:
-        """Where the file is, under a name that nobody knows; None: in memory."""
+        """The path of the file, under a name that no one else uses; None: it is in memory."""
         return self._path
 
     def drop(self) -> None:
@@ -194,7 +194,7 @@ class Draft(io.RawIOBase):
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file that is for its owner only."""
+    """Open a file that only its owner may use."""
     return os.open(path, flags, 0o600)
 
 
@@ -210,7 +210,7 @@ def _warn_full(folder: str, why: str) -> None:
 
 @functools.cache
 def file_cache() -> FileCache:
-    """The folder of this process: of its executor, or of the machine if there is none."""
+    """The cache of this process: that of its executor or, without one, of the machine."""
     return FileCache(folder_of(os.environ))
 
 
@@ -230,8 +230,8 @@ def folder_of(environment: Mapping[str, str]) -> str:
 
 
 def _own_folder(path: str) -> str:
-    """`path`, made for this user alone; if somebody else may write there, a new folder."""
-    with suppress(OSError):  # a disk that takes no folder takes no draft, which is said there
+    """`path`, made for this user alone; a new folder if anybody else may write to it."""
+    with suppress(OSError):  # a disk without room for a folder has none for drafts: see `draft`
         os.makedirs(path, mode=PRIVATE, exist_ok=True)
         facts = os.lstat(path)
         if (facts.st_uid, facts.st_mode) != (os.getuid(), stat.S_IFDIR | PRIVATE):

@@ -1,8 +1,8 @@
-"""Clients of Kafka: their settings, which hold secrets, and what they say when something is wrong.
+"""Clients of Kafka: their settings, which hold secrets, and their errors in plain words.
 
 How: `confluent_kafka`, imported where it is used; its settings are librdkafka's and pass through.
 
-Law: the value of a setting that may be a secret appears in no text that is made here.
+Law: no text from this module contains the value of a setting that may be a secret.
 Cost: `check_reachable` takes a round trip if all is well, and PATIENCE_S at most.
 """
 
@@ -19,16 +19,16 @@ from joinengine.model.texts import in_a_line
 
 #: How long a broker may take to answer before a start is refused, in seconds.
 PATIENCE_S = 5.0
-#: What stands in the place of a secret.
+#: Replaces a secret.
 MASK = "***"
-#: Names of settings that may be told; every other one that has one of these words may not.
+#: The value of a setting is secret if its name contains one of these words.
 _SECRET = re.compile(
     r"passw|pwd|secret|token|credential|(api|access|account|private).?key|sasl\.(?!mechanism)|ssl\.key|\.pem"
     r"|jaas|user\.info|oauth"
 )
-#: What an error of TLS has, in any case; each address of such a listener begins with ssl://.
+#: Found in errors of TLS, in any case; but each address of a TLS listener begins with ssl://.
 _OF_TLS = re.compile(r"ssl(?!://)", re.IGNORECASE)
-#: Where clients log; what they say is told by the errors, too.
+#: The logger of clients, which is silent because errors say the same.
 _SILENT = logging.getLogger("joinengine.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -76,24 +76,24 @@ def hidden(text: str, options: Mapping[str, Any]) -> str:
 def is_of_group(error: Any) -> bool:
     """Whether an error is about the group that every consumer must name.
 
-    The engine keeps positions by itself, so it needs no right to a group; clients look for theirs.
+    The engine keeps positions by itself, so it needs no right to a group; yet clients look it up.
     """
     return bool(error.code() == library().KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 class Heard:
-    """What a client was told of its connections; the last such error says why nobody answers."""
+    """Collects the errors of a client's connections, which say why no broker answers."""
 
     def __init__(self) -> None:
         self.errors = list[Any]()
 
     def __call__(self, error: Any) -> None:
-        """The client's `error_cb`; errors follow one another for as long as nobody answers."""
+        """The client's `error_cb`, called again and again while no broker answers."""
         if error.name() != "_ALL_BROKERS_DOWN":
             self.errors = [*self.errors[-7:], error]
 
     def worst(self, otherwise: Any) -> Any:
-        """The error that says most; `otherwise`: what the call itself has raised."""
+        """The most informative error; `otherwise`: the error that the call itself raised."""
         known = ("_AUTHENTICATION", "_SSL")
         named = [error for error in self.errors if error.name() in known]
         return (named or self.errors or [otherwise])[-1]
@@ -101,7 +101,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where brokers are, and how to speak to them; no text of it has a secret.
+    """The addresses and settings of brokers; its texts contain no secret.
 
     `options`: the user's settings, by librdkafka's names.
     """
@@ -110,10 +110,10 @@ class Cluster:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def config(self, **ours: Any) -> dict[str, Any]:
-        """The settings of a client: `ours`, which have _ for each dot, below the user's.
+        """The settings of a client: `ours`, with _ for each dot, which the user's override.
 
-        It says nothing on its own: whoever calls the client is told. Raises InvalidRequest for a
-        setting that joinengine sets itself, or a value that is no text or number.
+        The client logs nothing by itself; its caller gets its errors. Raises InvalidRequest for a
+        setting that joinengine sets itself, or a value that is neither text nor a number.
         """
         text = self.servers if isinstance(self.servers, str) else ""
         if not text.strip() or "@" in text:
@@ -134,11 +134,11 @@ class Cluster:
         return {
             "bootstrap.servers": self.servers,
             "socket.connection.setup.timeout.ms": 10_000,
-            # Of a broker that dies a client asks once who leads in its place, before the others
-            # know, and then waits for the next time.
+            # If a broker dies, a client asks once for the new leader, before the others know it,
+            # and then waits for the next refresh.
             "topic.metadata.refresh.interval.ms": 5_000,
-            # A topic that is looked for is not made: whoever misspells it would read an empty one,
-            # and that of tokens would be there again without what it said.
+            # Looking for a topic must not create it: a misspelt name would be an empty topic, and a
+            # lost topic of tokens would exist again without its tokens.
             "allow.auto.create.topics": False,
             "log_level": 0,
             "logger": _SILENT,
@@ -147,10 +147,10 @@ class Cluster:
         }
 
     def told(self, error: Any, topic: str | None = None) -> JoinEngineError:
-        """The engine's sentence for an error of the library.
+        """The engine's error for an error of the library.
 
-        `error`: a KafkaError, or what raises one. InvalidRequest for what no repetition mends,
-        StoreUnreachable for a broker that is away.
+        `error`: a KafkaError, or an exception with one. It is InvalidRequest if repeating does not
+        help, and StoreUnreachable if a broker is away.
         """
         reason = error.args[0] if isinstance(error, Exception) and error.args else error
         text = in_a_line(hidden(str(getattr(reason, "str", lambda: reason)()), self.options))
@@ -198,15 +198,15 @@ class Cluster:
     def check_reachable(
         self, topics: Iterable[str] = (), right: str | None = None
     ) -> dict[str, int]:
-        """Topic -> how many partitions it has, of those that are named.
+        """Each of the named topics -> how many partitions it has; called before a start.
 
-        Before a start. `right`: what is to be done with the topics, READ or WRITE; None: that is
-        not asked. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody
-        answers, a topic is missing, or its access lists do not give the right.
+        `right`: the right that the query needs on the topics, READ or WRITE; None: no check. Raises
+        InvalidRequest with the words of `told`, within about PATIENCE_S, if no broker answers, a
+        topic is missing, or its access lists do not give the right.
         """
         kafka, heard, topics = library(), Heard(), tuple(topics)
         for name in topics:
-            if "\0" in name:  # the client takes none, and would not ask
+            if "\0" in name:  # the client refuses such a name without asking a broker
                 raise self._lacking(name, "")
         try:
             admin = kafka.admin.AdminClient({**self.config(), "error_cb": heard})
@@ -227,21 +227,20 @@ class Cluster:
         return counts
 
     def _check_right(self, admin: Any, topics: list[str], right: str) -> None:
-        """Raises InvalidRequest if a broker says that the client may not do that with them."""
+        """Raise InvalidRequest if a broker says that the client lacks the right on the topics."""
         kafka = library()
         asked = {"include_authorized_operations": True, "request_timeout": PATIENCE_S}
         for name, answer in admin.describe_topics(kafka.TopicCollection(topics), **asked).items():
             try:
                 allowed = answer.result().authorized_operations
-            except kafka.KafkaException:  # an old broker: whoever uses the topic will find out
+            except kafka.KafkaException:  # an old broker cannot say; using the topic will show
                 continue
-            # None, or nothing: a broker that keeps it to itself. Whoever sees a topic may describe
-            # it.
+            # None or empty: the broker does not tell, since whoever sees a topic may describe it.
             if allowed and right not in {operation.name for operation in allowed}:
                 raise self._forbidden(name, f"no right to {right}")
 
 
 def _hear(admin: Any) -> None:
-    """Let a client call back what it knows."""
+    """Let a client make its pending callbacks."""
     if admin is not None:
         admin.poll(0.2)

@@ -1,12 +1,12 @@
 """Storage in folders of a POSIX file system, local or shared by all executors.
 
-Who may do what: a file grants nobody more than the folder in which it is made, and so does a folder
-made in it; the umask of the process takes away more. So the mode of one folder, the engine's part
-of the checkpoint, decides for all that is below it.
+Permissions: a file or folder grants nobody more than the folder in which it is made; the umask of
+the process takes away more. So the mode of one folder, the engine's part of the checkpoint, decides
+for all that is below it.
 
 Law: a file is seen whole or not at all, by a link or a rename; a disk that is full, over its quota
 or read-only is refused in one sentence, which names the file.
-Cost: a file is opened once more than it needs, for its mode: 5 us.
+Cost: one additional open per file, for its mode: 5 us.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from typing_extensions import override
 from joinengine.model.errors import CannotWrite, DamagedState
 from joinengine.world.storage import Entry, Storage, StoredFile
 
-#: The mode of folders for their owner only.
+#: The mode of folders that only their owner may use.
 PRIVATE = 0o700
-#: The names of drafts, and how old one is that nobody writes any more, in seconds.
+#: The names of drafts, and the age in seconds from which on no process writes one any more.
 _DRAFT, _LEFT_S = re.compile(r"\..+\.[0-9a-f]{12}"), 86_400
-#: Errors of a disk, or of who opens a file -> what is the matter, and what helps.
+#: Errors of a disk or of a process's limits -> what is wrong, and what helps.
 _REFUSALS = {
     errno.ENOSPC: ("the disk is full", "make room on it"),
     errno.EDQUOT: ("the quota is used up", "make room or raise the quota"),
@@ -53,7 +53,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """An error of the disk inside becomes CannotWrite; `path`: the file or folder.
+    """An error of the disk in the block becomes CannotWrite; `path`: the file or folder.
 
     A file in place of a folder becomes DamagedState.
     """
@@ -68,7 +68,7 @@ def writing(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """A folder in place of a file becomes DamagedState, and so does the reverse above it."""
+    """A folder in place of a file becomes DamagedState, as does a file in place of a parent."""
     try:
         yield
     except OSError as error:
@@ -96,7 +96,7 @@ def not_a_folder(path: str) -> DamagedState:
 
 
 def refused(path: str, number: int) -> CannotWrite:
-    """The error of the engine for one of the disk, by its `errno`."""
+    """The engine's error for an error of the disk, by its `errno`."""
     what, hint = _REFUSALS[number]
     return CannotWrite(
         f"{path} cannot be written: {what} ({os.strerror(number)}); nothing is lost: {hint}, and "
@@ -113,7 +113,7 @@ def _without_links(path: str, error: OSError) -> CannotWrite:
 
 
 def make_folder(path: str, mode: int | None = None) -> None:
-    """Make a folder and those above it; `mode`: its own, also if it is there; None: see above."""
+    """Make a folder and its parents; `mode`: set even if it exists; None: see the module's head."""
     with writing(path):
         if not os.path.isdir(path):
             above = os.path.dirname(path) or "."
@@ -129,7 +129,7 @@ def make_folder(path: str, mode: int | None = None) -> None:
 
 
 def remove_left_drafts(folder: str) -> None:
-    """Remove the drafts below a folder that have lain there for a day, since their writer died."""
+    """Remove the drafts below a folder that are a day old: their writers have died."""
     for below, _, names in os.walk(folder):
         for draft in filter(_DRAFT.fullmatch, names):
             path = f"{below}/{draft}"
@@ -142,19 +142,19 @@ def remove_left_drafts(folder: str) -> None:
 class LocalStorage(Storage):
     """A folder of a POSIX file system."""
 
-    folder: str = field()  # no default: it would be the protocol's property
+    folder: str = field()  # field(): else the protocol's property would be the default
     fsync: bool = False
 
-    # Paths are plain strings here: a task asks for some hundred files a batch.
+    # Paths are plain strings here, for speed: a task opens some hundred files in a batch.
 
     def path(self, name: str) -> str:
-        """Where a file lies."""
+        """The path of a file."""
         return f"{self.folder}/{name}"
 
     @property
     @override
     def fetched(self) -> None:
-        """A file system of its own may be far away, but does not say so."""
+        """None: a file system may be remote, but does not say so."""
         return None
 
     @override
@@ -178,7 +178,7 @@ class LocalStorage(Storage):
 
     @override
     def names(self) -> list[str]:
-        """In one request if they are few, so that a name which is always there is seen."""
+        """In one request if they are few, so that a name that is there throughout is not missed."""
         try:
             return [name for name in os.listdir(self.folder) if name[0] != "."]
         except (FileNotFoundError, NotADirectoryError):
@@ -233,7 +233,7 @@ class LocalStorage(Storage):
 
     @override
     def copy(self, name: str, to: str) -> None:
-        """To a new file: who has mapped the old one goes on with that."""
+        """To a new file: a process that has mapped the old one keeps it."""
         source, target = self.path(name), self.path(to)
         with writing(target):
             if os.path.exists(source):
@@ -289,7 +289,7 @@ class LocalStorage(Storage):
 
     @override
     def forget(self, name: str) -> bool:
-        """There is but one copy."""
+        """False: there is only one copy."""
         return False
 
     @override
@@ -330,6 +330,6 @@ class LocalStorage(Storage):
 
 
 def _new_file(path: str) -> None:
-    """Make an empty file, for those who may do as much in its folder; it may be there."""
+    """Make an empty file, with the permissions of its folder; it may exist already."""
     granted = os.stat(os.path.dirname(path)).st_mode & 0o666
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, granted))

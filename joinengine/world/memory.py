@@ -1,7 +1,7 @@
 """A world in memory, in which everything that happens follows from the calls alone.
 
-Why: whoever tests a part of the engine, or an operator of his own, runs a whole query without
-touching a disk or a clock, and gets the same run again.
+Why: a test of the engine, or of a user's operator, can run a whole query without a disk or a clock,
+and every run is the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from joinengine.world.world import World
 
 
 class _Output(io.BytesIO):
-    """A file that is there once it is closed."""
+    """A file that exists once it is closed."""
 
     def __init__(self, files: dict[str, bytes], path: str) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Output(io.BytesIO):
 class MemoryStorage(Storage):
     """Files as a dict from paths to contents, which all storages of a world share."""
 
-    folder: str = field()  # no default: it would be the protocol's property
+    folder: str = field()  # field(): else the protocol's property would be the default
     files: dict[str, bytes]
     fetched: Fetched | None = None
 
@@ -131,9 +131,9 @@ class MemoryStorage(Storage):
 
 @dataclass
 class MemoryWorld(World):
-    """Its clock ticks whenever it is read, 1024 times a second; nonces are numbered.
+    """Its clock goes on by 1/1024 s whenever it is read; nonces are numbered.
 
-    By powers of two: how long something took is then the same whenever it began.
+    A power of two is exact in floats, so that a duration does not depend on when it began.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""Storage in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+"""Storage in an object store: S3 or a store with its protocol, Google Cloud Storage, Azure.
 
 How: joinengine.world.buckets makes the requests. A file is written to the local disk and uploaded
 when it is closed; a file that never changes may stay there as a copy (joinengine.world.file_cache).
 
 Law: a file is seen whole or not at all; `create` succeeds once for a name (the probe of
 joinengine.world.store_probe tries it before a query starts).
-Cost: a verb is one request, of tens of milliseconds; `move` is two, and `exists` up to two.
+Cost: a method makes one request, of tens of milliseconds; `move` makes two, `exists` up to two.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from joinengine.world.buckets import (
 from joinengine.world.file_cache import Draft, FileCache, file_cache
 from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
 
-#: Between two attempts of ours at a create whose outcome is unknown.
+#: The pause before a create with an unknown outcome is tried again, in seconds.
 _PAUSE_S = 0.2
 #: Bytes of one ranged request of a large file.
 _PART_BYTES = 8 << 20
@@ -82,11 +82,11 @@ class RemoteStorage(Storage):
 
     @override
     def make(self, mode: int | None = None) -> None:
-        """Folders are parts of names, and policies say who may do what."""
+        """Nothing to do: folders are parts of names, and policies give permissions."""
 
     @override
     def entries(self) -> list[Entry]:
-        """One request for a thousand names."""
+        """One request for each thousand names."""
         with asking("list", self.folder):
             listing = library().list_with_delimiter(self._store, f"{self._key()}/")
         folders = [Entry(_last(path), True) for path in listing["common_prefixes"]]
@@ -117,7 +117,7 @@ class RemoteStorage(Storage):
 
     @override
     def create(self, name: str, content: bytes) -> bool:
-        """An attempt whose outcome is unknown is repeated; then False may mean this very writer."""
+        """Repeats an attempt with an unknown outcome; False may then mean this very writer."""
         give_up = time.monotonic() + PATIENCE_S
         errors = library().exceptions
         while True:
@@ -140,7 +140,7 @@ class RemoteStorage(Storage):
 
     @override
     def move(self, name: str, to: str) -> None:
-        """A copy and a removal: for a moment both names are there, each with the whole file."""
+        """A copy and a removal: for a moment both names exist, each with the whole file."""
         self.copy(name, to)
         self.delete(name)
 
@@ -170,7 +170,7 @@ class RemoteStorage(Storage):
     def _remove(self, keys: list[str]) -> None:
         try:
             library().delete(self._store, keys)
-        except FileNotFoundError:  # Azure and Google tell of one that is gone, and stop
+        except FileNotFoundError:  # Azure and Google stop at a file that is already gone
             for key in keys:
                 with suppress(FileNotFoundError):
                     library().delete(self._store, key)
@@ -193,11 +193,11 @@ class RemoteStorage(Storage):
 
     @override
     def map(self, name: str) -> pa.Buffer:
-        """From the cache; else it is read, and kept if files of this storage are."""
+        """From the cache; otherwise fetched, and cached if this storage has a cache."""
         cache, url = self._cache, self._url(name)
         path = cache.find(url) if self.cache_bytes else None
         if path is not None:
-            with suppress(FileNotFoundError):  # another process has made room just now
+            with suppress(FileNotFoundError):  # another process has just removed it
                 return pa.memory_map(path).read_buffer()
         content = self._fetched(name)
         self.fetched.files += 1
@@ -214,7 +214,7 @@ class RemoteStorage(Storage):
         return kept
 
     def keep(self, name: str, path: str) -> None:
-        """Make a local file, which is what the store has under a name, its copy here."""
+        """Make a local file with the content of a file in the store its copy here."""
         if self.cache_bytes:
             self._cache.keep(path, self._url(name), self.cache_bytes)
 
@@ -224,7 +224,7 @@ class RemoteStorage(Storage):
 
     @override
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Ranges that lie close together are one request; they are not kept."""
+        """One request for ranges that lie close together; they are not cached."""
         starts, ends = ([span[i] for span in ranges] for i in (0, 1))
         with asking("read", self._url(name)):
             parts = library().get_ranges(self._store, self._key(name), starts=starts, ends=ends)
@@ -238,7 +238,7 @@ class RemoteStorage(Storage):
 
     @override
     def seal(self, name: str) -> StoredFile:
-        """What was uploaded; it is durable."""
+        """The size and CRC of the upload, which is durable."""
         return self._written.pop(name)
 
     def _fetched(self, name: str) -> pa.Buffer:

@@ -1,6 +1,6 @@
-"""A schema registry: which schema a number stands for, asked over HTTP as Confluent's API has it.
+"""A client of a schema registry with Confluent's HTTP API: it maps numbers to schemas.
 
-Law: its password appears in no text that is made here.
+Law: no text from this module contains the registry's password.
 Cost: a round trip for each request; callers keep the answers.
 """
 
@@ -23,29 +23,29 @@ from joinengine.model.errors import InvalidRequest, StoreUnreachable
 from joinengine.model.texts import in_a_line, quoted
 from joinengine.world.kafka_clients import PATIENCE_S
 
-#: Between two requests, while it does not answer.
+#: The pause between two requests while the registry does not answer, in seconds.
 _PAUSE_S = 1.0
 _USERS = ("schema.registry.basic.auth.user.info", "basic.auth.user.info")
-#: Says from where clients of Java take the user; here each place is looked at.
+#: Settings that tell Java clients where the user is given; here every place is searched.
 _SOURCES = ("schema.registry.basic.auth.credentials.source", "basic.auth.credentials.source")
 
 
 class NoSuchSchema(Exception):
-    """The registry answers, and does not have what was asked for; its words."""
+    """The registry answers that it does not have the schema, in its own words."""
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A schema registry; `user`: name and password, with a colon between, or empty."""
+    """A schema registry; `user`: name and password, separated by a colon, or empty."""
 
     url: str
     user: str = field(default="", repr=False)
 
     def ask(self, path: str, sent: Any = None, patience_s: float = 0.0) -> Any:
-        """The answer to a request, or to what is sent, both of JSON.
+        """The JSON answer to a request, with `sent` as its JSON body if given.
 
-        `patience_s`: how long to ask again while it does not answer, or says that it cannot. Raises
-        NoSuchSchema; InvalidRequest for what no repetition mends; StoreUnreachable.
+        `patience_s`: for how long to repeat it while the registry does not answer or says that it
+        cannot. Raises NoSuchSchema, StoreUnreachable, or InvalidRequest if repeating cannot help.
         """
         end = time.monotonic() + patience_s
         while True:
@@ -85,7 +85,7 @@ class Registry:
 
 
 def _said(error: urllib.error.HTTPError) -> tuple[int, str]:
-    """The registry's own code and words; 0: a web server that is none has answered."""
+    """The registry's own code and words; code 0: the web server is not a schema registry."""
     try:
         answer = json.loads(error.read())
         return int(answer["error_code"]), in_a_line(answer["message"])
@@ -101,20 +101,20 @@ def _away(url: str, why: str) -> StoreUnreachable:
 
 
 def _is_address(url: str) -> bool:
-    """Whether a URL is of one server, and has nothing that may be a secret."""
+    """Whether a URL names one server and contains nothing that may be a secret."""
     parts = urlsplit(url)
     try:
         is_server = parts.hostname is not None and parts.port != 0
-    except ValueError:  # the port is no number
+    except ValueError:  # the port is not a number
         return False
     others = parts.query or parts.fragment or any(mark in url for mark in "@,")
     return is_server and not others and parts.scheme in ("http", "https")
 
 
 def registry_of(settings: dict[str, Any]) -> Registry | None:
-    """The schema registry that settings name, which are then those of the client of Kafka.
+    """The schema registry that `settings` name; its settings are removed from them.
 
-    None: they name none. Raises InvalidRequest for what is no URL.
+    None: they name no registry. Raises InvalidRequest for a text that is not a URL.
     """
     url = settings.pop("schema.registry.url", None)
     if url is None:
@@ -123,11 +123,11 @@ def registry_of(settings: dict[str, Any]) -> Registry | None:
         settings.pop(name, None)
     users = [settings.pop(name, "") for name in _USERS]
     parts = urlsplit("")
-    with suppress(ValueError):  # brackets that do not close
+    with suppress(ValueError):  # an unclosed bracket
         parts = urlsplit(str(url))
     bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     if not _is_address(bare):
-        # What is before and behind it may be a secret.
+        # The parts before and after the address may be secret.
         behind = re.split("[?#]", str(url).rpartition("@")[2])[0]
         raise InvalidRequest(
             f"options: schema.registry.url: expected one URL of http or https, such as "

@@ -1,9 +1,9 @@
 """Storage: the few verbs of a file system that the engine needs.
 
 Why: "the manifest is the truth" needs a create that only one driver can win, a put that replaces, a
-list, a delete. Everything else may be torn at any moment, because a file that no manifest names
-does not exist. The name of every file begins with the generation of the driver for which it was
-made (joinengine.state.fence).
+list and a delete. All other files may be incomplete at any moment, because a file that no manifest
+names does not count. The name of every file begins with the generation of the driver for which it
+was made (joinengine.state.fence).
 
 Law: a reader sees a whole file or none; a damaged file is refused by name; a file of a newer driver
 is never removed.
@@ -30,7 +30,7 @@ _TAG = re.compile(r"g(\d+)-")
 class StoredFile:
     """A sealed file: its name below the folder that it belongs to, its size and its CRC-32.
 
-    `content`: of an *inlined* file, which lies in no folder, but goes wherever its name goes.
+    `content`: that of an *inlined* file, which lies in no folder, but travels with its name.
     """
 
     name: str
@@ -40,7 +40,7 @@ class StoredFile:
 
 
 class Entry(NamedTuple):
-    """What a folder holds under one name."""
+    """A file or folder in a folder."""
 
     name: str
     is_folder: bool
@@ -48,14 +48,14 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Fetched:
-    """Files of which a storage has read from afar since it was made, and the bytes it read."""
+    """How many files, and bytes of them, a storage has fetched from afar since it was made."""
 
     files: int = 0
     size_bytes: int = 0
 
 
 class Storage(Protocol):
-    """The files below one folder; a name may lead into folders below it, with `/` between."""
+    """The files below one folder; names may contain `/`, for folders below it."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Storage(Protocol):
     @property
     @abstractmethod
     def fetched(self) -> Fetched | None:
-        """What was read from afar of files; None: they are near, or nobody can tell."""
+        """The files fetched from afar; None: files are near, or it cannot be known."""
 
     @abstractmethod
     def at(self, name: str) -> Storage:
@@ -77,16 +77,16 @@ class Storage(Protocol):
     def make(self, mode: int | None = None) -> None:
         """Make the folder; no error if it is there.
 
-        `mode`: who may do what there, also if it is there, as far as the storage knows of users.
+        `mode`: its permissions, set even if it exists, if the storage has permissions.
         """
 
     @abstractmethod
     def entries(self) -> list[Entry]:
-        """What is in the folder, drafts (`.`) left out; nothing if the folder is missing."""
+        """The entries of the folder without drafts (`.`); empty if the folder is missing."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """The names in the folder, drafts (`.`) left out; none if the folder is missing."""
+        """The names in the folder without drafts (`.`); empty if the folder is missing."""
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -106,17 +106,17 @@ class Storage(Protocol):
 
     @abstractmethod
     def put(self, name: str, content: bytes | memoryview) -> None:
-        """Write a file whole, and replace the one that may be there."""
+        """Write a file whole, and replace any that has the name."""
 
     @abstractmethod
     def move(self, name: str, to: str) -> None:
-        """Rename a file, and replace the one that may be there. Raises FileNotFoundError."""
+        """Rename a file, and replace any that has the new name. Raises FileNotFoundError."""
 
     @abstractmethod
     def copy(self, name: str, to: str) -> None:
-        """Copy a file, in place of the one that may be there. Raises FileNotFoundError.
+        """Copy a file, and replace any that has the new name. Raises FileNotFoundError.
 
-        The copy is torn until this returns, and shares nothing with the original.
+        The copy is incomplete until this returns, and shares nothing with the original.
         """
 
     @abstractmethod
@@ -129,25 +129,25 @@ class Storage(Protocol):
 
     @abstractmethod
     def output(self, name: str) -> Any:
-        """A new Arrow output stream; the file is torn until the stream is closed."""
+        """A new Arrow output stream; the file is incomplete until the stream is closed."""
 
     @abstractmethod
     def map(self, name: str) -> pa.Buffer:
-        """The content of a file, if possible not read before it is used. FileNotFoundError."""
+        """The content of a file, read on use if possible. Raises FileNotFoundError."""
 
     @abstractmethod
     def is_near(self, name: str) -> bool:
-        """Whether `map` asks nobody for the file; True says nothing of whether it is there."""
+        """Whether `map` needs no request for the file; True does not mean that it exists."""
 
     @abstractmethod
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """The bytes [start, end) of each range of a file, the rest not read. FileNotFoundError."""
+        """The bytes [start, end) of each range, without the rest. Raises FileNotFoundError."""
 
     @abstractmethod
     def forget(self, name: str) -> bool:
-        """Drop the copy of a file that is kept nearby; False: there is none.
+        """Drop the nearby copy of a file; False: there is none.
 
-        So a file that is not what was sealed is read again from where it is durable.
+        After that, a file that differs from what was sealed is read again from the durable place.
         """
 
     @abstractmethod
@@ -175,9 +175,9 @@ def generation_of(name: str) -> int | None:
 
 
 def numbers(storage: Storage, suffix: str = "") -> list[int]:
-    """The numbers, in order, of the files that are called by one and `suffix`; others may be there.
+    """The numbers, ascending, of the files whose names are a number and `suffix`.
 
-    So a copy that a program for backups has left there is no number.
+    Other files, such as those that a backup program has left there, are ignored.
     """
     stems = (name.removesuffix(suffix) for name in storage.names() if name.endswith(suffix))
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
@@ -186,8 +186,8 @@ def numbers(storage: Storage, suffix: str = "") -> list[int]:
 def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
     """The content of a file. Raises DamagedState unless it is byte for byte what was sealed.
 
-    A copy nearby that is damaged is dropped, and the file is read again from where it is durable.
-    An inlined file is its content.
+    A damaged copy nearby is dropped, and the file is read again from the durable place. An inlined
+    file brings its own content.
     """
     path = f"{storage.folder}/{stored.name}"
     damage: str | None = None
@@ -206,7 +206,7 @@ def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
 
 
 def _damage(content: pa.Buffer, stored: StoredFile) -> str | None:
-    """How a content differs from what was sealed; None: it does not."""
+    """How the content differs from what was sealed; None: it does not differ."""
     if content.size != stored.size_bytes:
         return (
             f"has {content.size} bytes instead of {stored.size_bytes}, so it is truncated or was "

@@ -1,7 +1,7 @@
 """The probe of an object store: whether exactly one of several writers creates a name.
 
-Why: that one driver alone commits a batch rests on it, and there are stores that answer every
-conditional request with success.
+Why: only thus does a single driver commit a batch, and some stores answer every conditional request
+with success.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from joinengine.world.world import World
 
 #: How many writers create one name at the same time.
 WRITERS = 8
-#: So many names are tried until a writer knows that it has created one: an answer may get lost.
+#: How many names are tried until a writer knows that it has created one: answers may get lost.
 _TRIES = 3
 
 
 def check_exclusive(storage: Storage, world: World) -> None:
     """Raise InvalidRequest unless exactly one of `WRITERS` creates a name, and its content stays.
 
-    Cost: two requests more than writers, unless an answer is lost.
+    Cost: WRITERS + 2 requests, unless an answer is lost.
     """
     for _ in range(_TRIES):
         won, seen = _race(storage, f"probe-{world.nonce()}")
@@ -37,7 +37,7 @@ def check_exclusive(storage: Storage, world: World) -> None:
 
 
 def _race(storage: Storage, name: str) -> tuple[list[int], bytes]:
-    """The writers who know that they have created a file, and what it holds; it is removed."""
+    """The writers that know they have created the file, and its content; removes the file."""
     with ThreadPoolExecutor(WRITERS) as threads:
         has_won = threads.map(lambda n: storage.create(name, _content(n)), range(WRITERS))
         won = [writer for writer, has in enumerate(has_won) if has]

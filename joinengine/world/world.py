@@ -1,10 +1,10 @@
-"""`World`: the effects of driver, operators and state as one value.
+"""`World`: the side effects of driver, operators and state as one value.
 
-Why: whoever can choose the clock, the nonces and the storage can pause a driver at any step, lose
-a write, or run a whole query in memory, and gets the same run again from the same seed. So no
-module of the rooms that are for the way of a tuple reads a clock, draws a random name or opens a
-file by itself (tests/unit/test_imports.py). Exceptions are those that look for the user's own
-source files and read them (joinengine.sources: listing, notices, sourcefiles).
+Why: a test that chooses the clock, the nonces and the storage can pause a driver at any step, lose
+a write, or run a whole query in memory, and the same seed gives the same run. So no module through
+which a tuple passes reads a clock, draws a random name or opens a file by itself
+(tests/unit/test_imports.py). The exceptions find and read the user's own source files
+(joinengine.sources: listing, notices, sourcefiles).
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class World(Protocol):
 
     @abstractmethod
     def process(self) -> dict[str, str | int]:
-        """Which process this is, for people: its `host` and its `pid`."""
+        """The `host` and the `pid` of this process, for messages to people."""
 
     @abstractmethod
     def storage(
         self, folder: str, *, fsync: bool = False, cache_bytes: int = 0, is_behind: bool = False
     ) -> Storage:
-        """The files below a folder, a path or the URL of a place in an object store.
+        """The files below a folder: a path, or a URL of an object store.
 
-        `fsync`: what is written to a path survives power loss. `cache_bytes`: the files of the URL
-        never change and are read again, so the local disk may hold copies of so many bytes.
-        `is_behind`: what is written as a stream lies on the local disk first, and is there for
-        others later (joinengine.world.behind).
+        `fsync`: whether files written to a path survive a power loss. `cache_bytes`: how many bytes
+        of copies the local disk may hold; files below a URL never change and are read again.
+        `is_behind`: whether streams are written to the local disk first and reach other executors
+        later (joinengine.world.behind).
         """
 
 
 class Machine(World):
-    """The world as it is: this machine's clock and file system."""
+    """The real world: this machine's clock and file system."""
 
     @override
     def now_s(self) -> float:

@@ -1,1 +1,1 @@
-"""Slow and obviously right twins of the engine's parts; tests compare the engine with them."""
+"""Slow twins of the engine's parts, plain enough to trust; tests compare the engine with them."""

@@ -1,9 +1,9 @@
 """The fence in memory: docs/decisions/0009 as a program of drivers that may sleep at any step.
 
-Why: the harm that a driver can do when it wakes up follows from the order of its steps and of the
+Why: the harm that a driver can do when it wakes up depends on the order of its steps and of the
 steps that others have made meanwhile. Here a driver is a generator that stops between any two
-steps, so that a scheduler can try the orders. A batch computes the least that can be wrong: the
-pairs of all left with all right items.
+steps, so that a scheduler can try the orders. A batch computes the simplest result that can be
+wrong: the pairs of all left with all right items.
 
 Law: however drivers are started, put to sleep, woken and killed while items arrive, each pair is
 visible exactly once, each item is logged once, and every file that the newest manifest names is
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from joinengine.model.keys import Side
 
-#: Steps that are left out or done wrong.
+#: The bugs that can be planted: steps that are left out or done wrong.
 BUGS = (
     "no boundary",
     "no nonce",
@@ -35,7 +35,7 @@ BUGS = (
     "newest change taken for the whole",
     "changes since its own attempt",
 )
-#: One manifest in so many is full; fewer than the engine's, so that names are free again sooner.
+#: Every FULL_EVERY-th manifest is full: more often than in the engine, so that names are soon free.
 FULL_EVERY = 3
 
 #: A tuple of the input: its side and its number.
@@ -53,7 +53,8 @@ class Name(NamedTuple):
 class Manifest(NamedTuple):
     """What is true after a batch: all runs if it is full, else those that are `new` and `gone`.
 
-    `parent`: the nonce of the one before. `links`: how many lie between it and its full one.
+    `parent`: the nonce of the manifest before. `links`: how many manifests lie between this one and
+    the last full one.
     """
 
     batch: int
@@ -67,11 +68,11 @@ class Manifest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it needs no other one."""
+        """Whether it needs no other manifest."""
         return not self.links
 
     def after(self, runs: tuple[Name, ...]) -> tuple[Name, ...]:
-        """The runs after it; `runs`: those before it."""
+        """The runs after this batch; `runs`: the runs before it."""
         stay = () if self.is_full else (name for name in runs if name not in self.gone)
         return (*stay, *self.new)
 
@@ -126,8 +127,8 @@ class Disk:
 class Driver:
     """One driver; `run` yields the name of the step that comes next.
 
-    `manners`: the driver looks now and then whether a newer one was started. `lost_reply`: the
-    reply to its next commit gets lost, and the file system asks again.
+    `manners`: whether the driver checks now and then if a newer one was started. `lost_reply`: the
+    reply to its next commit gets lost, and the file system repeats the request.
     """
 
     disk: Disk
@@ -144,7 +145,7 @@ class Driver:
         while not (yield from self._read_newest()):
             pass
         if "newer manifest taken up" not in self.bugs:
-            # It slept since it took its number: the newer driver takes its files for remains.
+            # It has slept since it took its number: a newer driver takes its files for leftovers.
             if self.manifest.generation > self.generation:
                 raise Stopped
         yield from self._deliver()
@@ -167,7 +168,7 @@ class Driver:
             batch, start = batch + 1, end
 
     def _read_newest(self) -> Generator[str, None, bool]:
-        """Take up the newest manifest and its chain; False if another one is the newest by now."""
+        """Read the newest manifest and its chain; False if another one has become the newest."""
         yield "read the newest"
         chain = [self.disk.newest()]
         while not chain[-1].is_full and "newest change taken for the whole" not in self.bugs:
@@ -204,7 +205,7 @@ class Driver:
         return len(self.log)
 
     def _append(self, new: list[Item]) -> None:
-        """Write one segment, unless another driver has written the next one."""
+        """Write one segment, unless another driver has written it."""
         if not new:
             return
         position = len(self.log)
@@ -273,7 +274,7 @@ class Driver:
         self.manifest, self.committed = found, found.nonce == mine.nonce
 
     def _deliver(self) -> Step:
-        """Rename the results; results that were renamed already must be there."""
+        """Rename the results; results that are already renamed must exist."""
         yield "deliver"
         batch, result = self.manifest.batch, self.manifest.result
         if result is None:

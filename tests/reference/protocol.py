@@ -28,10 +28,10 @@ NEVER = -math.inf
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tuple: `ident` tells equal ones apart, `u` is drawn once and kept.
+    """One tuple: `ident` tells equal tuples apart, `u` is drawn once and kept.
 
     `key` None: it is NULL, or a filter drops the tuple. Such a tuple joins nothing and is not
-    counted as late; the watermark moves by it all the same.
+    counted as late, but it moves the watermark.
     """
 
     side: Side
@@ -90,7 +90,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that batch `batch` leaves behind, and the next batch starts from."""
+    """All that batch `batch` leaves behind, from which the next batch starts."""
 
     batch: int
     runs: tuple[Run, ...]
@@ -179,7 +179,7 @@ class Engine:
     def run_batch(
         self, batch: int, rows: Sequence[Row], replan: Callable[[Manifest], Manifest] | None = None
     ) -> None:
-        """Process one micro-batch; if it is done already, deliver it again."""
+        """Process one micro-batch; if it is already committed, deliver it again."""
         last = self.disk.manifests[-1]
         if batch == last.batch:
             self._deliver(last)

@@ -1,7 +1,8 @@
-"""Readj as it is defined: after each exchange all pairs of instances are looked at again.
+"""Readj by definition: after each exchange, it tries all pairs of instances again.
 
-Of exchanges that gain as much, that with the least state is made, then that between the instances
-whose loads are furthest apart, then that without a partner, or which shifts more than half the gap.
+Of exchanges with equal gain, it takes the one with the least state; then the one between the
+instances whose loads are furthest apart; then one without a partner, or which shifts more than half
+of the gap.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from joinengine.balancing.readj import MAX_MOVES, SIGMAS
 
 
 def plan(loads, imbalance, sigma=None):
-    """The keys to place anew: those of the first sigma that reaches the goal, else of the best."""
+    """The keys to place anew, with the first sigma that reaches the goal, else with the best."""
     cost = loads.spread + loads.fixed
     mean = (loads.rest.sum() + cost.sum()) / loads.n_instances
     goal = max((1 + imbalance) * mean, cost.max(initial=0.0)) * (1 + ROUNDING)

@@ -1,7 +1,7 @@
-"""An outside system with transactions, in memory: what a target of the engine's has to do at least.
+"""An outside system with transactions, in memory: the least that a target must do.
 
-Slow twin of the targets of `joinengine.results.token_sinks`. It can be away, and it can fail to say
-whether a commit has happened.
+It is the twin of the targets of `joinengine.results.token_sinks`. It can be unreachable, and it can
+leave open whether a commit has happened.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def staged_rows(storage: Storage, batches):
 class ReferenceTarget(Target):
     """A writer of an `Outside`.
 
-    `step(name)` is called around each step and may raise. `outcomes`: for each commit to come
-    whether it goes well ("ok"), or its outcome stays unknown, after it has happened ("done") or
-    without ("lost"), or the system is away ("away"). Several writers may share the list. `turns`:
-    what it was asked to open and to close, in order.
+    `step(name)` is called around each step and may raise. `outcomes`: for each future commit,
+    whether it succeeds ("ok"), has an unknown outcome after it has happened ("done") or without
+    ("lost"), or finds the system unreachable ("away"). Several writers may share the list. `turns`:
+    the calls to open and close, in order.
     """
 
     def __init__(self, outside, storage, step=lambda name: None, outcomes=None):

@@ -1,1 +1,1 @@
-"""The commands of `joinengine`: what each asks, runs and says."""
+"""The commands of `joinengine`: the options of each, what it runs, and what it prints."""

@@ -1,7 +1,7 @@
-"""`joinengine archive`: programs start some seconds sooner from then on.
+"""`joinengine archive`: writes a class-data archive, with which programs start seconds sooner.
 
-The archive is written by a JVM of its own when that ends, after joins from sources of both kinds:
-it holds what they have loaded (joinengine.spark.session.archive).
+A separate JVM runs joins from sources of both kinds and writes the archive as it ends: it holds the
+classes that they have loaded (joinengine.spark.session.archive).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.spark.session.archive import archive_folder, archive_key, archives
 from joinengine.spark.session.java import check_java
 
-#: Far longer than a JVM takes to write it, in seconds.
+#: Far longer than a JVM takes to write the archive, in seconds.
 _MOST_S = 300
 
 
@@ -57,7 +57,7 @@ def archive(again: bool) -> None:
         path = draft.rename(folder / f"{key}-{size}.jsa")
     finally:
         draft.unlink(missing_ok=True)
-    for old in before:  # whoever has mapped it goes on with it
+    for old in before:  # a JVM that has mapped an old archive keeps it
         if old != path:
             old.unlink(missing_ok=True)
     took_s = time.monotonic() - start
@@ -67,7 +67,7 @@ def archive(again: bool) -> None:
 
 
 def _write(draft: Path) -> None:
-    """Have a process of its own write the archive, since its JVM must end."""
+    """Write the archive in a separate process, since its JVM must end."""
     command = [sys.executable, "-m", "joinengine.lab.commands.archiving", str(draft)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not draft.exists():
@@ -79,7 +79,7 @@ def _write(draft: Path) -> None:
 
 
 def _load(draft: Path) -> None:
-    """Run what most programs run, and end the JVM, which writes the archive."""
+    """Run what most programs run, and end the JVM, which then writes the archive."""
     from joinengine import parquet_stream, session  # noqa: PLC0415
 
     options = f'"-XX:ArchiveClassesAtExit={draft}" -Xlog:disable'  # written when the JVM ends

@@ -26,7 +26,7 @@ def broker_options(text: str, *, required: bool = False) -> list[Any]:
 
 
 def cluster_from(settings: dict[str, Any]) -> Any:
-    """The brokers that a command is given, a Cluster; None: none are.
+    """The brokers that a command is given, as a Cluster; None: none are given.
 
     Raises click.UsageError for settings without brokers, InvalidRequest for a file that has none.
     """
@@ -41,7 +41,7 @@ def cluster_from(settings: dict[str, Any]) -> Any:
 
 
 def _settings_in(file: Path) -> dict[str, str]:
-    """The settings of a file. No error tells what stands in it, which may be a secret."""
+    """The settings in a file. No error repeats its content, which may be secret."""
     try:
         lines = [line.strip() for line in file.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:

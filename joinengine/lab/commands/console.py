@@ -1,4 +1,4 @@
-"""Where commands write: results go to stdout, what is going on to stderr."""
+"""Output of commands: results go to stdout, progress to stderr."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
 
 #: The exit code of a command that Ctrl-C has ended.
 INTERRUPTED = 128 + signal.SIGINT
-#: That of one whose results could not be compared, since rows are missing that came too late.
+#: The exit code of a command whose results could not be compared, since late rows are missing.
 INCOMPLETE = 3
 
 
-#: Columns of text that no table needs.
+#: More columns of text than any table needs.
 _WIDEST = 1000
 
 
 def tell(line: str, style: str | None = None) -> None:
-    """A line of the results."""
+    """Print a line of the results."""
     out.print(printed_lines(line), style=style, markup=False, highlight=False)
 
 
 def tell_table(table: Table) -> None:
-    """A table as wide as it is: a figure that is cut off is worse than a line that wraps."""
+    """Print a table at its full width: a line that wraps is better than a figure cut off."""
     needed = Measurement.get(out, out.options.update(max_width=_WIDEST), table).maximum
     wide = Console(soft_wrap=True, width=max(out.width, needed), file=out.file)
     wide.print(table, markup=False, highlight=False)
 
 
 def say(message: str) -> None:
-    """A line of what is going on."""
+    """Print a line of progress."""
     err.print(printed_lines(message), style="dim", markup=False, highlight=False)
 
 
 def fail(message: str) -> None:
-    """The line that says why a command ends without success."""
+    """Print the line that says why a command fails."""
     err.print(printed_lines(f"joinengine: {message}"), markup=False, highlight=False)
 
 
 def write_json(path: Path | None, content: Any) -> None:
-    """Write `content` to a file; None: it was not asked for."""
+    """Write `content` to a file; do nothing if `path` is None."""
     if path is not None:
         with written(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def write_json(path: Path | None, content: Any) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """Say of a file or folder that cannot be written which it is, and why."""
+    """If a file or folder cannot be written in the block, say which and why."""
     try:
         yield
     except OSError as error:

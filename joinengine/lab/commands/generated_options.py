@@ -1,4 +1,4 @@
-"""What the command line asks of generated streams."""
+"""The options of the command line for generated streams."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ROWS: dict[str, Any] = {
 
 
 def stream_options(command: Command) -> Command:
-    """What the generated streams of a query are like."""
+    """Add the options for the generated streams of a query."""
     option = headed(Heading.GENERATED)
     options = [
         option(
@@ -102,14 +102,14 @@ def stream_options(command: Command) -> Command:
 
 
 def with_options(options: list[Any], command: Command) -> Command:
-    """Options of a command, in the order in which its help lists them."""
+    """Add options to a command, in the order in which its help lists them."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def generated_of(settings: dict[str, Any], *, zipf: float | None) -> Any:
-    """The options that make a stream. Raises click.UsageError where two say the same."""
+    """The options that make a stream. Raises click.UsageError if two of them set the same."""
     from joinengine.lab.queries.named_query import OWN, Options  # noqa: PLC0415
 
     if settings["rate"] is not None and settings["span"] is not None:

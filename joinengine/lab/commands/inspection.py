@@ -27,7 +27,7 @@ from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun, RunStore
 
-#: How an instant ends that has a zone.
+#: The end of an instant that has a time zone.
 _ZONE = re.compile(r"(Z|[+-]\d{2}(:?\d{2})?)$")
 
 

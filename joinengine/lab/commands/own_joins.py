@@ -1,4 +1,4 @@
-"""A join of two folders or topics of one's own: its options, and what `StreamJoin` they mean."""
+"""A join of your own folders or topics: its options, and the `StreamJoin` that they mean."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from joinengine.model.named import one_of
 from joinengine.model.windows import Window, sliding, tumbling, within
 from joinengine.sources.listing import FileOrder
 
-#: Options of a join of one's own folders, in the words of `StreamJoin`: name, metavar, help.
-#: Without a metavar it is a flag.
+#: Options of a join of your own folders, in the words of `StreamJoin`: name, metavar, help.
+#: An option without a metavar is a flag.
 OWN = (
     (
         "left",
@@ -92,7 +92,7 @@ OWN = (
 
 
 def own_options(command: Command) -> Command:
-    """Options of a join of one's own folders."""
+    """Add the options of a join of your own folders."""
     for name, metavar, text in reversed(OWN):
         is_flag = metavar is None
         option = headed(Heading.YOURS)(
@@ -117,10 +117,10 @@ def _side(option: str, given: dict[str, Any], cluster: Any) -> Any:
 
 
 def own_join(given: dict[str, Any], settings: dict[str, Any], *, ends: bool) -> Any:
-    """The join that OWN says, `given` by name; `settings`: all options of the command.
+    """The join that options of OWN, `given` by name, mean; `settings`: all options of the command.
 
-    `ends`: nothing will follow the files of the folders. Raises InvalidRequest and click.UsageError
-    for options that do not fit, or do not go together.
+    `ends`: no files will be added to the folders. Raises InvalidRequest or click.UsageError for
+    options that do not fit, also together.
     """
     from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ def own_join(given: dict[str, Any], settings: dict[str, Any], *, ends: bool) -> 
 
 
 def condition_of(given: dict[str, Any]) -> Condition | Columns:
-    """What --on, --band, --theta and --asof say."""
+    """The condition that --on, --band, --theta and --asof mean."""
     _check_as_of(given)
     if given["floats"] is not None and given["on"] is None:
         raise click.UsageError("--floats applies to the keys of --on; give --on, or leave it out")
@@ -181,7 +181,7 @@ def condition_of(given: dict[str, Any]) -> Condition | Columns:
 
 
 def _check_as_of(given: dict[str, Any]) -> None:
-    """Refuse options that --asof lacks, or that lack --asof."""
+    """Refuse options that do not go with --asof, and options that need it."""
     if given["asof"] is None:
         own = ("direction", "tolerance", "strict")
         if name := next((option for option in own if given[option] is not None), None):
@@ -221,7 +221,7 @@ def _equal(text: str, floats: str | None) -> Equi:
 
 
 def _window(given: dict[str, Any]) -> Window | None:
-    """What --within, --tumbling and --sliding say; None: the full history."""
+    """The window that --within, --tumbling and --sliding mean; None: the full history."""
     kinds = [name for name in ("within", "tumbling", "sliding") if given[name] is not None]
     if given["asof"] is not None:
         return None

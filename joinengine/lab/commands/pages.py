@@ -88,10 +88,10 @@ def write_page(path: Path, content: dict[str, Any]) -> None:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file, which is there whole or stays as it was."""
+    """Write a file whole, or leave it as it was."""
     with console.written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        place = path.resolve()  # a link stays one
+        place = path.resolve()  # a link stays a link
         if place.exists() and not place.is_file():  # a pipe, /dev/stdout
             path.write_bytes(content)
             return
@@ -100,7 +100,7 @@ def _write_whole(path: Path, content: bytes) -> None:
             passing.write_bytes(content)
             passing.replace(place)
         finally:
-            with suppress(OSError):  # the folder may be what cannot be written
+            with suppress(OSError):  # the folder may not be writable
                 passing.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""What the command line asks of a run: the options, and what they mean for a query."""
+"""The options of commands that run a query, and what they mean for it."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ _GENERATED = (
 
 
 def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> Any:
-    """The query that is meant: QUERY by its name, or a join of one's own folders.
+    """The query that is asked for: QUERY by its name, or a join of the user's own folders.
 
-    `ends`: nothing will follow the files of the folders. Raises click.UsageError if both or none
-    are given, and for options that the one that is given does not have.
+    `ends`: no files will be added to the folders. Raises click.UsageError if both or none are
+    given, and for options that do not go with the given one.
     """
     from joinengine.lab.queries import find  # noqa: PLC0415
 
@@ -148,7 +148,7 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
 
 
 def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
-    """Raise InvalidRequest if levels are given, and no layout has them."""
+    """Raise InvalidRequest if levels are given and none of the layouts takes them."""
     if levels is not None and all(choice.copying is None for choice in layouts):
         raise InvalidRequest(
             f"levels: {levels}: only layout ftlb supports service levels; give --layout ftlb, or "
@@ -173,7 +173,7 @@ def source_options(command: Command) -> Command:
 
 
 def _cluster(settings: dict[str, Any]) -> Any:
-    """The brokers that hold the streams of a query; None: files do."""
+    """The brokers that hold the streams of a query; None: the streams are in files."""
     cluster = cluster_from(settings)
     if settings.get("source") != "kafka":
         if not (cluster is None or settings.get("left") or is_topic(settings.get("sink"))):
@@ -187,7 +187,7 @@ def _cluster(settings: dict[str, Any]) -> Any:
 
 
 def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | None) -> Any:
-    """The options as a query takes them. Raises click.UsageError where two say the same."""
+    """The options as a query takes them. Raises click.UsageError if two of them set the same."""
     from joinengine.lab.queries.named_query import layout_of  # noqa: PLC0415
 
     return replace(

@@ -208,7 +208,7 @@ def _tell(report: dict[str, Any], out: Path | str | None) -> None:
 
 
 def _lacks_rows(report: dict[str, Any]) -> bool:
-    """Whether nothing can be said of the results, since rows were late or ahead of the clock."""
+    """Whether results cannot be compared, since rows were late or ahead of the clock."""
     return report["valid"] is None and bool(report["late_rows"] or report["ahead_rows"])
 
 
@@ -245,7 +245,9 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
     "executors see.",
 )
 @report_option
-@partial(engine_options, but="takeover")  # no other driver is on a checkpoint of its own
+@partial(
+    engine_options, but="takeover"
+)  # its runs have checkpoints of their own, without other drivers
 @query_options
 @source_options
 def compare(
@@ -285,7 +287,7 @@ def compare(
         with sessions.started(master) as spark:
             idle_s = math.inf
             for options in cells:
-                if idle_s > IDLE_S:  # while DuckDB compared, Spark has ended its workers
+                if idle_s > IDLE_S:  # Spark has ended its workers while DuckDB compared
                     sessions.warm_up(spark, wanted, options, state)
                 begin = time.monotonic()
                 with sessions.passing(state) as places:
@@ -314,9 +316,9 @@ def compare(
 
 
 def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
-    """The options with `--imbalance` as a setting of those of their layouts that have it.
+    """The options with `--imbalance` as a setting of their layouts, where these have it.
 
-    What stands beside the name of a layout counts for it. Raises InvalidRequest if none has it.
+    A setting beside the name of a layout wins. Raises InvalidRequest if no layout has it.
     """
     if imbalance is None:
         return cells
@@ -342,9 +344,9 @@ def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
 
 
 def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
-    """The layouts that serve a query, but those whose plans may take minutes.
+    """The layouts that serve a query, except those whose plans may take minutes.
 
-    Raises what the first one says if none does.
+    If none does, raises the error of the first one.
     """
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.lab.simulation.planner_runs import SLOW  # noqa: PLC0415
@@ -364,7 +366,7 @@ def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
 
 
 def _some(option: str, values: list[Any]) -> list[Any]:
-    """The values of a list, each once. Refuses none, of which nothing would be compared."""
+    """The values of a list without repetition. Refuses an empty list: nothing to compare."""
     if values:
         return list(dict.fromkeys(values))
     raise InvalidRequest(f"{option}: the list is empty; name at least one, or leave --{option} out")

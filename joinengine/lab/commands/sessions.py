@@ -1,4 +1,4 @@
-"""The session of Spark that a command runs in, and how far a query is."""
+"""The session of Spark in which a command runs, and the progress of its query."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from joinengine.lab.tpch.cache import new_log
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted, in_a_line
 
-#: How long a master of Spark's own may take to accept a connection, in seconds.
+#: How long a standalone master of Spark may take to accept a connection, in seconds.
 _ANSWERS_S = 10.0
 #: How long Spark's process may take to end after Ctrl-C, in seconds.
 _ENDS_S = 10.0
-#: Masters of Spark, by how they begin; a local one has cores.
+#: Masters of Spark, by their beginnings; a local one has a number of cores.
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.*\]|spark://.+|yarn|k8s://.+"
 )
@@ -74,9 +74,9 @@ def started(master: str) -> Iterator[Any]:
 
 
 def _end(spark: Any, *, is_cut: bool) -> None:
-    """End Spark. Its process ends with this one; after Ctrl-C, which may come again, it is seen to.
+    """End Spark, whose process ends with this one; after Ctrl-C, make sure that it does.
 
-    A call that the second one has cut can leave Spark waiting for ever.
+    A call that a second Ctrl-C interrupts may leave Spark waiting for ever.
     """
     process = getattr(spark.sparkContext._gateway, "proc", None) if is_cut else None
     try:
@@ -92,7 +92,7 @@ def _end(spark: Any, *, is_cut: bool) -> None:
 
 
 def _check_answers(master: str) -> None:
-    """Refuse a master of Spark's own that nobody is at: Spark itself asks for a minute and more."""
+    """Refuse a standalone master that does not answer: Spark would try for a minute or more."""
     kind, _, places = master.partition("://")
     reasons = list[str]()
     for place in places.split(",") if kind == "spark" else ():
@@ -111,7 +111,7 @@ def _check_answers(master: str) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Send stderr to `path` inside, for the JVM and its workers, which write a lot."""
+    """In the block, send stderr to `path`: the JVM and its workers write a lot."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as file:
@@ -170,9 +170,9 @@ def run(
 
 @contextmanager
 def passing(state: str | None) -> Iterator[Any]:
-    """The places of one run of several: nothing is kept, and what lies below `state` goes with it.
+    """The places of one of several runs: its results and its state below `state` are removed.
 
-    Generated streams stay there; they are the same for all runs.
+    Generated streams stay, since they are the same for all runs.
     """
     from joinengine.lab.queries.runs import Places  # noqa: PLC0415
     from joinengine.world.world import MACHINE  # noqa: PLC0415
@@ -189,7 +189,7 @@ def passing(state: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _untold() -> Iterator[None]:
-    """No warning of a query inside, which nobody has asked for, is told."""
+    """Suppress the warnings of queries in the block, which the user has not asked for."""
     log = logging.getLogger("joinengine")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -200,7 +200,7 @@ def _untold() -> Iterator[None]:
 
 
 def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> None:
-    """Let the next layout of a comparison not pay for the start of the JVM and its workers.
+    """Start the JVM and its workers, so that the next layout of a comparison does not pay for it.
 
     `state`: as in `passing`.
     """
@@ -213,7 +213,7 @@ def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> N
             run_query(spark, query, small, places)
         else:
             with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
-                # Beside the state, all executors see it.
+                # Beside the state, where all executors see it.
                 beside = folder if places.state is None else places.state.rpartition("/")[0]
                 head = query.head(f"{beside}/head")
                 run_query(spark, head, options, places)

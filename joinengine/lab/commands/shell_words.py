@@ -1,4 +1,4 @@
-"""Errors at a shell: flags where the engine names options as a program gives them."""
+"""Errors at a shell: flags in place of the Python names of options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from joinengine.api.option_table import OPTIONS
 from joinengine.lab.commands.own_joins import OWN
 
 _CALL = re.compile(r"\.option\('([\w.]+)', '?(\w+)'?\)")
-#: Options of a query whose flag is not in the table, since it has a type of its own.
+#: Options whose flags are not in the table of options, since they have types of their own.
 _PLACES = {"checkpointLocation": "--checkpoint", "stateLocation": "--state"}
-#: Names that cannot be words of a sentence.
+#: Names that never are ordinary words of a sentence -> flags.
 _FLAGS = _PLACES | {
     option.name: f"--{option.flag}"
     for option in OPTIONS.values()
@@ -19,7 +19,7 @@ _FLAGS = _PLACES | {
 _NAME = re.compile(rf"(?<![\w/-])({'|'.join(_FLAGS)})(?![\w/])")
 #: Arguments of `StreamJoin`, where they begin a sentence.
 _ARGUMENT = re.compile(rf"^({'|'.join(name.replace('-', '_') for name, _, _ in OWN)}): ")
-#: Calls and arguments of Python -> what to write at a shell; often the sentence has that, too.
+#: Calls and arguments of Python -> what to write at a shell; often the sentence names both.
 _WRITTEN = (
     (re.compile(r"(?:equi|sql)\([^()]*\), or (.+?) at a shell"), r"\1"),
     (re.compile(r"equi\([^()]*\) or (?=--)"), ""),
@@ -33,7 +33,7 @@ _WRITTEN = (
 
 
 def at_a_shell(message: str) -> str:
-    """The sentence with flags in place of names and calls of Python."""
+    """An error message with flags in place of names and calls of Python."""
     for python, flag in _WRITTEN:
         message = python.sub(flag, message)
     message = _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}: ", message)

@@ -107,7 +107,7 @@ def state(
     console.write_json(json_path, report)
 
 
-#: So wide is a table of settings.
+#: The width of a table of settings, in characters.
 _WIDE = 100
 #: A space at which no line is broken.
 _KEPT = "\u00a0"

@@ -15,7 +15,7 @@ from joinengine.lab.commands.headings import Heading, headed
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import without_secrets
 
-#: Kind of sink -> the option that has what follows the colon; None: nothing does.
+#: Kind of sink -> the option that gets the text after the colon; None: it takes no such text.
 _SINKS = {
     **{"parquet": "path", "delta": "path", "iceberg": "table", "kafka": "topic"},
     **{"console": None, "noop": None},
@@ -29,7 +29,7 @@ _ELSEWHERE = {
 
 
 def sink_options(command: Command, default: str | None = None) -> Command:
-    """The options that say where results go; `default`: if the user does not say."""
+    """Add the options for where results go; `default`: the sink if none is given."""
     options = [
         headed(Heading.RESULTS)(
             "--sink",
@@ -50,9 +50,9 @@ def sink_options(command: Command, default: str | None = None) -> Command:
 
 
 def sink_of(settings: dict[str, Any]) -> Any:
-    """The sink that is asked for, a SinkPlace; None: none is.
+    """The sink that is asked for, as a SinkPlace; None: no sink is.
 
-    Raises InvalidRequest for a sink or an option that is none, and a place that cannot be written.
+    Raises InvalidRequest for an unknown sink or option, and for a place that cannot be written.
     """
     from joinengine.api.options import named  # noqa: PLC0415
     from joinengine.lab.queries.sink_places import SinkPlace, check_sink  # noqa: PLC0415
@@ -90,9 +90,9 @@ def sink_of(settings: dict[str, Any]) -> Any:
 
 
 def check_kept(settings: dict[str, Any], checkpoint: Path | None) -> None:
-    """Refuse to go on with a checkpoint and to drop its results, if no sink is asked for.
+    """Refuse to continue a checkpoint without a sink, which would drop its results.
 
-    Whoever wants that says `--sink noop`.
+    `--sink noop` asks for that.
     """
     from joinengine.results.noted import delivered_to  # noqa: PLC0415
     from joinengine.spark.query.query_folders import checkpoint_at  # noqa: PLC0415
@@ -113,7 +113,7 @@ def sink_of_run(
 ) -> Any:
     """The sink of a run of `query`, if one is asked for beside `out`.
 
-    Raises click.UsageError and InvalidRequest if it does not go together with the others.
+    Raises click.UsageError or InvalidRequest if the options do not go together.
     """
     from joinengine.lab.queries.sink_places import check_comparable  # noqa: PLC0415
     from joinengine.spark.query.query_folders import checkpoint_at  # noqa: PLC0415

@@ -12,7 +12,7 @@ from joinengine.lab.commands import console
 from joinengine.lab.commands.generated_options import PATH
 from joinengine.model.errors import InvalidRequest
 
-#: How the names of templates end, so that nothing takes them for modules.
+#: The suffix of templates, so that nothing takes them for modules.
 _ENDING = ".txt"
 
 

@@ -1,1 +1,1 @@
-"""Runs beside each other: tables, pictures, verdicts, and reports as files."""
+"""Comparison of runs: tables, pictures, verdicts, and reports as files."""

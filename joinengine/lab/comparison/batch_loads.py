@@ -22,7 +22,7 @@ def joined_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
 def busy_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
     """(batches, instances) seconds that the instances of the busiest operator have worked.
 
-    No rows: reports of earlier versions do not tell them.
+    No rows if the report does not have them, as of earlier versions.
     """
     joins = [join for join in report["joins"] if join.get("busy_s_by_batch")]
     rows = [np.array(join["busy_s_by_batch"], float) for join in joins]

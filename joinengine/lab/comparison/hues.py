@@ -1,7 +1,7 @@
 """Which colour a layout has: the same in every picture and page, as far as six colours go.
 
-Why: whoever has seen `auto` orange in one picture looks for orange in the next one. Colours in the
-order of a picture's layouts changed with that order.
+Why: a reader who has seen `auto` in orange looks for orange in the next picture. If colours
+followed the order of a picture's layouts, they would change with that order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ OWN = ("hash", "auto", "mnrt", "dynamic", "bi", "pkg")
 def hues_of(layouts: Iterable[str]) -> dict[str, int]:
     """The layouts of a picture, perhaps with settings -> the numbers of their colours.
 
-    No two have the same number. A layout of OWN keeps its own; the others, and a second one with
-    other settings, get numbers that are left, the less known ones first, and beyond six if need be.
+    No two have the same number. A layout of OWN has its own number. Other layouts, and the same
+    layout with other settings, get free numbers, the less known ones first, beyond six if need be.
 
     >>> hues_of(["auto", "hash"]), hues_of(["lptf", "mnrt:imbalance=0.2", "mnrt", "hash"])
     ({'auto': 1, 'hash': 0}, {'lptf': 5, 'mnrt:imbalance=0.2': 4, 'mnrt': 2, 'hash': 0})

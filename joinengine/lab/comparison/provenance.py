@@ -1,4 +1,4 @@
-"""Where the figures of a run come from: the command, the machine, the versions, the commit."""
+"""The provenance of a run's figures: the command, the machine, the versions, the commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def made_by() -> dict[str, Any]:
 
 
 def _shown(before: str, word: str) -> str:
-    """A word of the command, and what stands before it, as reports show it: without secrets.
+    """A word of the command as reports show it, without secrets; `before`: the word before it.
 
     >>> _shown("--sink-option", "catalog.token=hunter2"), _shown("--on", "token=token")
     ('catalog.token=...', 'token=token')
@@ -51,7 +51,7 @@ def _shown(before: str, word: str) -> str:
 
 
 def _version(package: str) -> str | None:
-    """The version of an installed package, which is not loaded for it; None: it is not there."""
+    """The version of an installed package, without loading it; None: it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

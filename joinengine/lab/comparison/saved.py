@@ -1,7 +1,7 @@
 """Reports as files: the JSON of `run`, `compare` and `make bench`, and the content of their page.
 
-Why: a report is read by another version of joinengine, on another machine, after it was copied or
-cut off on the way. What cannot be shown is refused in a sentence.
+Why: a report may be read by another version of joinengine, on another machine, and after a copy
+that cut it off. A report that cannot be shown is refused in one sentence.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from joinengine.reporting.thinning import Entry, merged, size_of
 
 #: Bytes of all stories of a page as JSON, which the page packs into less than a third of it.
 _ROOM_BYTES = 3 * LIMIT_BYTES
-#: Keys of a batch, and plans, of a story that needs more than its part of the room.
+#: How many keys per batch, and plans, a story keeps if it exceeds its part of the room.
 _MOST_HOT, _MOST_PLANS = 8, 100
-#: So near to its end a file that is no JSON is one that was cut off, inside a word or an escape.
+#: If the parser fails this close to the end, the file was cut off, inside a word or an escape.
 _LAST_CHARACTERS = 6
-#: No report is nested so deep; Python's stack would not do for much more.
+#: Deeper than any report is nested; Python's stack does not allow much more.
 _DEEPEST = 50
 _WRITE_IT = "give a file that --json of `joinengine run` or `compare` wrote"
 
@@ -36,9 +36,9 @@ def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page_content(report: dict[str, Any]) -> dict[str, Any]:
-    """What the page of a report is made of; of a comparison, all its runs and its verdict.
+    """The content of the page of a report; for a comparison, of all its runs and its verdict.
 
-    Of several runs it also has the numbers of their layouts' colours. The stories of many runs
+    For several runs it also has the numbers of their layouts' colours. The stories of many runs
     share the room of a few.
     """
     runs = report.get("runs", [report])
@@ -53,7 +53,7 @@ def page_content(report: dict[str, Any]) -> dict[str, Any]:
 def read_report(path: Path) -> dict[str, Any]:
     """The report in a file.
 
-    Raises InvalidRequest if there is none, or none that this version can show.
+    Raises InvalidRequest if the file has no report, or none that this version can show.
     """
     report: dict[str, Any] = _parsed(path, _text(path))
     runs = report.get("runs", [report]) if isinstance(report, dict) else None
@@ -92,7 +92,7 @@ def _parsed(path: Path, text: str) -> Any:
         json.dumps(content, ensure_ascii=False).encode()  # half a character cannot be shown
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}"
-        # A text is told by its first quote, anything else by where the parser stopped.
+        # For an open text, the error is at its first quote; otherwise, where the parser stopped.
         open_text = error.msg.startswith("Unterminated string")
         near = len(text.rstrip()) - error.pos < _LAST_CHARACTERS and error.msg != "Extra data"
         if error.pos and (open_text or near):
@@ -163,7 +163,7 @@ def _no_report(path: Path) -> InvalidRequest:
 
 
 def _fitting(run: dict[str, Any], limit: int) -> Entry:
-    """The story of a run, thinned if need be. Raises InvalidRequest for one that cannot be."""
+    """The story of a run, thinned if need be. Raises InvalidRequest if that is impossible."""
     try:
         return _thinned(run["story"], limit)
     except (AttributeError, KeyError, TypeError, ValueError):  # a file was changed by hand
@@ -174,7 +174,7 @@ def _fitting(run: dict[str, Any], limit: int) -> Entry:
 
 
 def _thinned(story: Entry, limit: int) -> Entry:
-    """The story, if it is larger than `limit` with fewer hot keys, plans and batches."""
+    """The story; if it is larger than `limit`, with fewer hot keys, plans and batches."""
     if size_of(story) <= limit:
         return story
     entries = [

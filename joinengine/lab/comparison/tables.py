@@ -14,7 +14,7 @@ from joinengine.lab.comparison.verdicts import busiest_s
 #: (title of a column, its field in a report, its format)
 _Columns = tuple[tuple[str, str, str], ...]
 _NAMES: _Columns = (("layout", "layout", "{}"), ("zipf", "zipf", "{:g}"))
-#: If work is emulated, and if it is not.
+#: The columns if work is emulated, and if it is not.
 _WAITED: _Columns = (
     ("slowest s", "slowest_instance_s", "{:.1f}"),
     ("run s", "elapsed_s", "{:.1f}"),
@@ -76,7 +76,7 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
-    """Without the column of Zipf exponents if no run has one, as over folders of one's own."""
+    """A table, without the column of Zipf exponents if no run has one, as for your own folders."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if lines and all(line["zipf"] is None for line in lines):
         columns = tuple(column for column in columns if column[1] != "zipf")

@@ -1,8 +1,8 @@
-"""What a run under a layout comes to, in words: the hot key, what was done with it, the time won.
+"""The outcome of runs in words: the hot key, what a layout did with it, and the time saved.
 
-Why: a load skew is a number; whoever chooses a layout wants to know which key is the cause, and how
-long batches wait for it. Keys are told by value, which the records of batches or the state
-know: the reasons of re-plans know their hashes alone.
+Why: a load skew is only a number. To choose a layout, you want to know which key causes it, and how
+long batches wait for that key. Keys are named by value, from the records of batches or from the
+state, since the reasons of re-plans have only hashes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from joinengine.lab.comparison.batch_loads import busy_by_batch, joined_by_batch
 from joinengine.model.keys import Mode, Placement
 from joinengine.operators.base import Operator
 
-#: Measured seconds tell layouts apart from here on, and by more than this part.
+#: Measured seconds count if they are above WORTH_S. A layout is better if its figure is below ALIKE
+#: times that of the other.
 WORTH_S, ALIKE = 1.0, 0.95
 
 
 def slowest_instance_s(report: dict[str, Any]) -> float | None:
     """Seconds for which batches wait for their slowest instance; None: no work is emulated.
 
-    The greatest number of tuples that an instance of the busiest operator receives in a batch, and
-    does not only keep as backups, added up over the batches, times the work for a tuple: so the
-    figure is not by the clock.
+    For each batch, the most tuples that an instance of the busiest operator receives, other than
+    backups; their sum over the batches, times the work for a tuple. So no clock is involved.
     """
     work_us = report["work_per_tuple_us"]
     if not work_us:
@@ -38,14 +38,14 @@ def slowest_instance_s(report: dict[str, Any]) -> float | None:
 
 
 def busiest_s(report: dict[str, Any]) -> float | None:
-    """Seconds that the busiest instance of each batch worked, added up; None: it is not told."""
+    """Seconds that the busiest instance of each batch worked, added up; None: not reported."""
     busy = busy_by_batch(report)
     return float(busy.max(axis=1).sum()) if len(busy) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Heavy:
-    """A key that an operator has placed anew, its load, and that as a share of all."""
+    """A key that an operator has placed anew, its load, and its share of all load."""
 
     operator: int
     change: KeyChange
@@ -60,12 +60,12 @@ def hot_key(
     *,
     by_value: bool = True,
 ) -> dict[str, Any] | None:
-    """The heaviest key that a re-plan has placed anew, and how; None: none was.
+    """The heaviest key that a re-plan has placed anew, and how; None: no re-plan has placed a key.
 
-    `share`: of the load that the plan saw, expected work or, under `--load tuples`, tuples.
-    `homes`: how many instances hold the key before the first such plan, and after the last. `key`:
-    its value, as it was told in the newest batch where the key was hot, or as the state has it;
-    None: neither knows it, or not `by_value`.
+    `share`: the key's share of the load that the plan saw: expected work or, under `--load tuples`,
+    tuples. `homes`: how many instances hold the key before the first such plan, and after the last.
+    `key`: its value, from the newest batch in which the key was hot, or from the state; None:
+    neither has it, or not `by_value`.
     """
     heavy = max(_replaced(records), key=lambda replaced: replaced.load, default=None)
     if heavy is None:
@@ -109,9 +109,9 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
 
     The best layout is the one whose batches wait least for their slowest instance: by emulated
     work, or, if there is none, by the seconds that were measured. Where work takes so little that
-    seconds are noise, it is the one with the most even load. Without `hash` the first layout is
-    what others are compared with. A layout whose results differ from DuckDB's is left out, which
-    a sentence says. No sentence: there is one layout.
+    seconds are noise, it is the one with the most even load. Without `hash`, the others are
+    compared with the first layout. A layout whose results differ from DuckDB's is left out, which
+    a sentence says. Empty if there is only one layout.
     """
     sentences = list[str]()
     for z in dict.fromkeys(report["zipf"] for report in reports):
@@ -139,9 +139,9 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def waited_s(report: dict[str, Any]) -> float:
-    """Seconds that batches have waited for their busiest instance; 0: it is not told.
+    """Seconds that batches have waited for their busiest instance; 0: not reported.
 
-    By emulated work, where there is any; else as measured.
+    By emulated work if there is any; else as measured.
     """
     emulated = report["work_per_tuple_us"]
     return float((report["slowest_instance_s"] if emulated else busiest_s(report)) or 0.0)
@@ -165,7 +165,7 @@ def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
 
 
 def _of_load(base: dict[str, Any], best: dict[str, Any], why: str) -> list[str]:
-    """Which layout has the most even load; `why`: seconds are not compared."""
+    """Which layout has the most even load; `why`: the reason not to compare seconds."""
     if _uneven(best) > _uneven(base) * ALIKE:
         return [f"{_at(base)}no layout had a more even load than {base['layout']}; {why}"]
     skews = (
@@ -215,7 +215,7 @@ def _done(before: Placement, after: Placement) -> str:
 
 
 def _replaced(records: Sequence[BatchRecord]) -> list[_Heavy]:
-    """The keys that re-plans have placed anew, in order, as far as their loads are known."""
+    """The keys that re-plans have placed anew, in order; only those with known loads."""
     return [
         _Heavy(number, change, change.load, _share(change.load, join.reason, join.instances))
         for record in records

@@ -1,1 +1,1 @@
-"""What is emulated in a run: instances that work longer or fail, and a store that is slow."""
+"""Emulation in a run: instances that work longer or fail, and a slow store."""

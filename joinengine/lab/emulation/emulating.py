@@ -27,8 +27,8 @@ from joinengine.world.storage import Storage
 class Emulation(Trial):
     """Instances that work longer, or fail, and a store that is slow.
 
-    `losses`: batch -> the instances that lose their state before it. `speed`: of the store; None:
-    it is as fast as it is.
+    `losses`: batch -> the instances that lose their state before it. `speed`: the speed of the
+    store; None: its real speed.
     """
 
     work: Work = NO_WORK
@@ -42,7 +42,7 @@ class Emulation(Trial):
 
     @override
     def carried(self, operator: Operator) -> Operator:
-        """The work of tuples is that of the stage of an aggregation that gets them."""
+        """The operator with emulated work; later stages of an aggregation have none for tuples."""
         later = isinstance(operator, Aggregation) and not operator.stage.is_first
         work = replace(self.work, per_tuple_s=0.0) if later else self.work
         return slowed(operator, work, self.losses) if work != NO_WORK or self.losses else operator

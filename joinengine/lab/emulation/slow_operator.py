@@ -1,11 +1,11 @@
-"""An operator whose instances work longer than they do, and fail before the batches that are named.
+"""An operator whose instances take longer than they need, and fail before given batches.
 
-Why: a machine with two cores shows what eight would do, if their work is waiting; and what follows
+Why: two cores can show what eight would do if the work of instances is waiting; and the effects of
 a loss can be seen without losing anything.
 
-How: the operator itself does the batch. Then its task waits until the emulated work of its last
-instance would be done, which begins when the instance is done. The instances of a task work side by
-side, as if each had a machine of its own, and the last results leave after that.
+How: the operator carries out the batch. Then its task waits until the emulated work of its last
+instance would be done; the work of an instance begins when its real work ends. The instances of a
+task work side by side, as if each had its own machine, and the last results leave after that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.layout_policy import LayoutPolicy
 from joinengine.wire.reports import InstanceReport
 
-#: A fact of a task, before the number of an instance: its state is not there.
+#: The name of a fact, before the number of an instance whose state is lost.
 _FAILS = "fails "
 
 
@@ -51,7 +51,7 @@ def slowed(operator: Operator, work: Work, losses: Mapping[int, Sequence[int]]) 
 
 
 class _Slow:
-    """Answers as its operator does, but for what is here."""
+    """Answers as its operator does, except for the methods here."""
 
     def __init__(self, operator: Operator, work: Work, losses: Mapping[int, Sequence[int]]) -> None:
         self._operator, self._work, self._losses = operator, work, losses
@@ -63,12 +63,12 @@ class _Slow:
 
     @property
     def policy(self) -> LayoutPolicy:
-        """Planners add the work to what tasks have measured."""
+        """The policy of the operator, under which planners add the emulated work."""
         further = Amounts(routed=self._work.per_tuple_s, results=self._work.per_result_s)
         return replace(self._operator.policy, further=further)
 
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
-        """Tasks that find the state of instances lost which fail; each is lost once in a batch."""
+        """Tasks that find the state of failing instances lost; each is lost once in a batch."""
         tasks = self._operator.tasks(order)
         failing = set(self._losses.get(order.batch, ())) - {*order.lost, *order.fetched}
         return [_without(task, failing) for task in tasks] if failing else tasks
@@ -92,7 +92,7 @@ class _Slow:
 
 
 def _without(task: OperatorTask, failing: set[int]) -> OperatorTask:
-    """The task if it cannot read the runs of instances that fail, as far as that can be mended."""
+    """The task with a fact for each failing instance that it reads, if it survives losses."""
     if not task.header.survives:
         return task
     read = {instance for instance, _ in chain(task.stored.runs, *task.shelves.values())}

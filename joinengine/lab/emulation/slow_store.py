@@ -1,7 +1,7 @@
-"""A store that lies on the same machine and seems to lie far away.
+"""A store on the same machine that seems to be far away.
 
-Each instance asks for what it writes and reads by a request of its own, and those of a batch, or
-after a loss, go side by side: the longest one counts.
+Each instance makes one request for what it writes or reads. The requests of a batch, or after a
+loss, are parallel: the longest one counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from joinengine.world.storage import Storage
 
 
 class SlowStore(Store):
-    """A store that waits for as long as its requests would take at a speed."""
+    """A store that waits as long as its requests would take at a speed."""
 
     note: ClassVar[str] = " (emulated)"
 
@@ -31,7 +31,7 @@ class SlowStore(Store):
 
     @override
     def fetch(self, state: OperatorState, instances: Collection[int]) -> Fetched:
-        """In the seconds that its speed takes for all bytes of an instance."""
+        """Fetch in the seconds that all bytes of an instance take at this speed."""
         fetched = super().fetch(state, instances)
         seconds = {
             instance: self._speed.seconds([size]) for instance, size in fetched.sizes.items()

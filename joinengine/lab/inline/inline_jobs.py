@@ -1,4 +1,4 @@
-"""`Jobs` that run here, one task after another, and what a cluster may do to tasks, on request."""
+"""`Jobs` in this process, one task after another; on request, with the faults of a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Timeless(Machine):
     """A machine on which all work takes no time, so that planners decide the same in every run."""
 
     def timer_s(self) -> float:
-        """It stands still."""
+        """Constant: the timer stands still."""
         return 0.0
 
 
@@ -36,10 +36,10 @@ TIMELESS = Timeless()
 class InlineJobs(OneProcess):
     """Runs tasks here; `twice` runs each a second time, and the first attempt's report is lost.
 
-    Under a shuffle each receiver then has the packets of either attempt of a sender. `disorder`:
-    the second attempt of a route task sees its tuples in another order, so these tasks sort them.
-    `exchange`: of the queries that run on it. `step(name)` is called around tasks and may raise.
-    `tables`: what the tables' tasks read.
+    Under a shuffle, each receiver then gets the packets of one of a sender's two attempts.
+    `disorder`: the second attempt of a route task sees its tuples in another order, so these tasks
+    sort them. `exchange`: that of the queries. `step(name)` is called around tasks and may raise.
+    `tables`: what the tasks for tables read.
     """
 
     parallelism: int = 2

@@ -1,7 +1,8 @@
 """A run of a query without Spark.
 
-Why: seconds of single instances, as many tasks as instances, and hundreds of runs in an hour. What
-Spark adds to a batch is left out; `make bench-peers` measures that.
+Why: it measures the seconds of single instances, has as many tasks as instances, and allows
+hundreds of runs in an hour. It lacks the time that Spark adds to a batch, which `make bench-peers`
+measures.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from joinengine.world.world import MACHINE, Machine, World
 
 #: Per source the tuples of a batch.
 Frame = Sequence[pa.RecordBatch]
-#: Route tasks that a batch is dealt to.
+#: How many route tasks share a batch.
 ROUTERS = 2
 
 
@@ -44,13 +45,13 @@ class OnProcessor(Machine):
 
 
 class TimeUp(Exception):
-    """A run has taken as long as it may."""
+    """A run has reached its time limit."""
 
 
 class On(NamedTuple):
-    """Where a run takes place. `world`: its timer tells the seconds of steps and of the limit.
+    """Where a run takes place. `world`: its timer measures the steps and the limit.
 
-    `tasks` (None: as many as instances) host the instances. `most_s`: the limit.
+    `tasks`: how many tasks host the instances; None: one each. `most_s`: the limit in seconds.
     """
 
     world: World = MACHINE
@@ -71,9 +72,9 @@ def run(
 ) -> list[BatchRecord]:
     """The records of all batches.
 
-    `tables`: source -> the rows of a table, which comes after all streams.
+    `tables`: source -> the rows of a table; tables are numbered after all streams.
 
-    Raises TimeUp after the task that ends later than the limit.
+    Raises TimeUp after the first task that ends beyond the limit.
     """
     keep_freed_memory()  # as workers do
     records, world = list[BatchRecord](), on.world

@@ -1,4 +1,4 @@
-"""Attempts of tasks without Spark; what they are told passes the codec, as it does on its way."""
+"""Attempts of tasks without Spark; instructions and reports pass the codec, as under Spark."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def carried_out(
 
 
 def sent_by(attempts: Sequence[Exchange], rng: random.Random, mail: Mail) -> None:
-    """Each receiver gets the packets of one attempt, one receiver not of the same as others."""
+    """Give each receiver the packets of one attempt, chosen at random for each receiver."""
     shuffles = [attempt for attempt in attempts if isinstance(attempt, ShuffleExchange)]
     if not shuffles:
         return

@@ -1,4 +1,4 @@
-"""What the tasks of a batch never meet where one process runs them all."""
+"""The parts of `Jobs` that do nothing if one process runs all tasks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from joinengine.state.manifest import Position
 
 
 class OneProcess:
-    """What `Jobs` answer that run in one process: it loses no executor, and nobody keeps a log."""
+    """The answers of `Jobs` in one process, which loses no executor and keeps no log."""
 
     __slots__ = ()
 
     @property
     def done_by(self) -> str:
-        """Always the same."""
+        """A constant: all tasks run here."""
         return "one process"
 
     def logged(self, batch: int) -> Mapping[str, str]:
@@ -24,25 +24,25 @@ class OneProcess:
         return {}
 
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
-        """The begin of all sources."""
+        """The beginning of all sources."""
         return {}
 
     def read_ahead(self, start: Position) -> None:
-        """Nothing is read before it is asked for."""
+        """Do nothing: nothing is read ahead."""
 
     def cut_short(self) -> None:
-        """A step ends by itself."""
+        """Do nothing: a step ends by itself."""
 
     def gone(self, operator: Operator, instances: int) -> Collection[int]:
         """None."""
         return ()
 
     def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
-        """All is in one place."""
+        """False: everything is in one place."""
         return False
 
     def kill(self) -> str:
-        """There is no executor."""
+        """Raise InvalidRequest: there is no executor."""
         raise InvalidRequest(
             "kill: this query runs in one process, so there is no executor to kill; use a cluster"
         )

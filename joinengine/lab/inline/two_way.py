@@ -1,4 +1,4 @@
-"""Queries of one join, from schemas."""
+"""Makes queries of one join from schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from joinengine.model.windows import Window
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
 
-#: Two sources for whoever needs any.
+#: Two sources, for callers that need any.
 _TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema([("lk", pa.int64()), ("lv", pa.int64()), ("lt", _TIME)])
 RIGHT = pa.schema([("rk", pa.int64()), ("rv", pa.int64()), ("rt", _TIME)])
@@ -37,9 +37,9 @@ def two_way(
     how: str = "inner",
     table: Side | None = None,
 ) -> QuerySpec:
-    """The left source joined with the right one; a name of a column is in one of them only.
+    """The left source joined with the right one; no column name is in both.
 
-    Arguments as of `StreamJoin`; `table`: the side that is a table.
+    The arguments are those of `StreamJoin`; `table`: the side that is a table.
     """
     schemas = inputs[0].schema, inputs[1].schema
     kind = JoinType(how)

@@ -1,7 +1,7 @@
 """The rows of Nexmark's tables, under the names of columns that Nexmark has.
 
-The ids, times, prices, states, categories and sizes follow the published rules. The words that no
-join looks at are of our own: names, cities, and one URL for each channel.
+The ids, times, prices, states, categories and sizes follow the published rules. Texts that no join
+reads are our own: names, cities, and one URL for each channel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST_NAMES = ("Ada", "Alan", "Barbara", "Donald", "Edgar", "Frances", "Grace", 
 LAST_NAMES = ("Allen", "Codd", "Gray", "Hopper", "Knuth", "Lamport", "Liskov", "Turing")
 #: The first of five categories.
 FIRST_CATEGORY, CATEGORIES = 10, 5
-#: While an auction of average length is open, so many others begin.
+#: How many other auctions begin while an auction of average length is open.
 OPEN_AUCTIONS = 100
 OPEN_EVENTS = OPEN_AUCTIONS * ROUND // KINDS["auction"].each
 #: Half of the bids come through one of the first channels, the others through any of the rest.
@@ -40,8 +40,8 @@ CHANNELS = 10_000
 class House:
     """What the rows of an auction house depend on; durations in microseconds.
 
-    `lasting`: column -> draws that take the place of the published rule. `shift_us`: after each
-    such time other keys are hot in them; None: never.
+    `lasting`: column -> draws that replace the published rule. `shift_us`: after how long other
+    keys become hot in them; None: never.
     """
 
     seed: int
@@ -152,7 +152,7 @@ ROWS: dict[str, Callable[[House, Numbers], pa.Table]] = {
 def _filled(
     seed: int, table: str, rows: Numbers, columns: dict[str, pa.Array], *, texts: bool = True
 ) -> pa.Table:
-    """The whole table. `texts`: whether they count for the size of a row."""
+    """The whole table. `texts`: whether texts count for the size of a row."""
     sizes = np.zeros(len(rows), np.int64)
     for column in columns.values():
         if not pa.types.is_string(column.type):
@@ -168,7 +168,7 @@ def _choice(seed: int, name: str, rows: Numbers, words: Sequence[str]) -> pa.Arr
 
 
 def _prices(seed: int, name: str, rows: Numbers) -> Numbers:
-    """Cents: from 1 to a million dollars, each decade as often."""
+    """Prices in cents, from 1 to a million dollars, each power of ten equally often."""
     return np.rint(10 ** (uniform(seed, name, rows) * 6) * 100).astype(np.int64)
 
 

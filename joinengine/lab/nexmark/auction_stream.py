@@ -30,7 +30,7 @@ from joinengine.lab.tpch.stream import (
 )
 from joinengine.model.errors import InvalidRequest
 
-#: So many rows are made at a time.
+#: How many rows are made at a time.
 _PIECE = 1 << 17
 
 
@@ -38,9 +38,9 @@ _PIECE = 1 << 17
 class AuctionSpec:
     """The settings of a stream of Nexmark; durations in microseconds.
 
-    `events` of all tables, at `rate` a second. `zipf`: None: by the published rules. Else sellers,
-    auctions and bidders are drawn from all persons and auctions of the stream by Zipf(zipf), so hot
-    keys last; after every `shift_us` others are hot.
+    `events`: those of all tables, at `rate` per second. `zipf`: None follows the published rules.
+    Otherwise, sellers, auctions and bidders are drawn from all persons and auctions of the stream
+    by Zipf(zipf), so hot keys last; every `shift_us`, others become hot.
     """
 
     tables: tuple[str, ...]

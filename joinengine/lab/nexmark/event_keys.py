@@ -1,4 +1,4 @@
-"""Which event of Nexmark is what, and which persons and auctions the events name.
+"""The kinds of Nexmark's events, and the persons and auctions that events name.
 
 Of 50 events one is a person, the next three are auctions, and 46 are bids. An id is the number of a
 person or an auction, from 1,000 on. Most auctions name the *hot* seller of their moment, half of
@@ -24,9 +24,9 @@ Numbers = NDArray[np.int64]
 #: Events after which the kinds of events repeat.
 ROUND = 50
 FIRST_ID = 1000
-#: A hot person or auction is one of so many.
+#: One of so many persons or auctions is hot.
 HUNDRED = 100
-#: An event that names no hot key may name one of so many that come next.
+#: An event that names no hot key may name one of this many keys that come next.
 LEAD = 10
 
 
@@ -54,8 +54,8 @@ KINDS = {"person": Kind(0, 1), "auction": Kind(1, 3), "bid": Kind(4, 46)}
 class Reference:
     """A column that names rows of another table.
 
-    All but one of `ratio` rows name the hot key, which is number `place` of its hundred; the others
-    name a row that is at most `back` older than the newest.
+    Of `ratio` rows, all but one name the hot key, which is number `place` of its hundred. The other
+    names a row that is at most `back` rows older than the newest.
     """
 
     parent: str

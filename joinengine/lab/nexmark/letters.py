@@ -15,7 +15,7 @@ from joinengine.lab.tpch.skew import uniform
 _LONG = 1 << 16
 #: The shortest phrase; and of how many characters one is a space.
 _SHORTEST, _SPACES = 3, 13
-#: By which part of its mean length a filling is longer or shorter.
+#: By what part of its mean length a filling may be longer or shorter.
 _SPREAD = 0.2
 
 

@@ -24,7 +24,7 @@ from joinengine.lab.queries.topk import Topk
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import meant
 
-#: To add a query: a module, and a line here.
+#: To add a query, write a module and add a line here.
 QUERIES: Mapping[str, Query] = {
     query.name: query
     for query in (

@@ -1,4 +1,4 @@
-"""What DuckDB makes of the tuples of a query, and whether results are the same."""
+"""Compares the results of a query with what DuckDB computes from the same tuples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from joinengine.spark.session import session
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-#: The rows of a changelog that are there in the end, and how often.
+#: SQL of the net of a changelog: its rows at the end, and how often each.
 _NET = (
     f"select * exclude {CHANGE}, sum({CHANGE}) as {CHANGE} from {{}} "
     f"group by all having sum({CHANGE}) <> 0"
@@ -45,10 +45,10 @@ def oracle_checksum(schema: pa.Schema, oracle: str | Oracle, *, net: bool = Fals
 def difference(
     results: Any, joined: StreamQuery, oracle: str | Oracle, *, by_value: bool = False
 ) -> str | None:
-    """How rows differ from DuckDB's multiset, or its net, in words; None: they do not.
+    """In words, how rows differ from DuckDB's multiset, or its net; None: they do not.
 
-    `results`: rows that Arrow reads from wherever they are, with the columns of the results.
-    `by_value`: the words have a row of each kind.
+    `results`: anything from which Arrow reads rows, with the columns of the results. `by_value`:
+    whether the words contain an example row of each kind.
     """
     net = _NET if joined.query().operators[-1].is_changelog else "from {}"
     with _duckdb(oracle) as (db, sql):
@@ -71,7 +71,7 @@ def difference(
 def in_files(out: Path, schema: pa.Schema) -> ds.Dataset:
     """The visible results in a folder, opened by Arrow.
 
-    For DuckDB, a path may be a pattern, and a name must not be empty.
+    DuckDB would take a path for a pattern, and refuse an empty column name.
     """
     import pyarrow.dataset as ds  # noqa: PLC0415  (loads pandas, which takes 0.2 s)
 
@@ -80,12 +80,12 @@ def in_files(out: Path, schema: pa.Schema) -> ds.Dataset:
 
 
 def net_text(text: str) -> str:
-    """The checksum of a changelog: how many changes it has follows from the batches."""
+    """The checksum of a changelog without the number of changes, which depends on batches."""
     return f"net:{text.partition(':')[2]}"
 
 
 def is_undecided(oracle: str | Oracle) -> bool:
-    """Whether other results than those of DuckDB may be right, too."""
+    """Whether results that differ from DuckDB's may be right, too."""
     if isinstance(oracle, str) or not oracle.ties:
         return False
     with _duckdb(oracle) as (db, _):
@@ -96,7 +96,7 @@ def is_undecided(oracle: str | Oracle) -> bool:
 def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
     """A connection that has the functions and the tables of `oracle`, and its SQL.
 
-    Ctrl-C inside is a KeyboardInterrupt, which DuckDB makes a RuntimeError of.
+    Ctrl-C in the block raises KeyboardInterrupt, which DuckDB would turn into a RuntimeError.
     """
     sql, tables = (oracle, {}) if isinstance(oracle, str) else (oracle.sql, oracle.tables)
     with duckdb.connect(":memory:") as db:

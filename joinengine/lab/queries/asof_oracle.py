@@ -26,7 +26,7 @@ _PLACES = {
 def asof_sql(join: AsOfJoin) -> str:
     """SQL with the columns and the rows of `join` over the tables of both sides (`numbered`).
 
-    It is true of tuples that are on time, if no two right ones tie.
+    It is right for tuples that are on time, if no two right tuples tie.
     """
     places, on = _PLACES[join.condition.direction], join.condition
     rows = "l"
@@ -51,7 +51,7 @@ def asof_sql(join: AsOfJoin) -> str:
 
 
 def tied_sql(join: AsOfJoin) -> str:
-    """SQL with a row if some right rows of one key and time are not equal in what results show."""
+    """SQL with a row if right rows of one key and time differ in columns of the results."""
     group = [time_of(join, Side.RIGHT), *(right for _, right in _keys(join))]
     names = [f"g{n}" for n in range(len(group))]
     columns = [f"{text} as {name}" for text, name in zip(group, names, strict=True)]
@@ -73,7 +73,7 @@ def _keys(join: AsOfJoin) -> list[tuple[str, str]]:
 
 
 def _chosen(join: AsOfJoin) -> dict[str, str]:
-    """Alias of the right side -> whether its row is the one that is meant; the first counts."""
+    """Alias of the right side -> SQL of whether its row is the match; the first true one counts."""
     conditions = dict[str, str]()
     for alias, _, distance in _PLACES[join.condition.direction]:
         tolerance = join.condition.tolerance_us

@@ -40,8 +40,8 @@ from joinengine.lab.tpch.stream import RecordedStream
 
 #: Messages of a level at scale 1, messages of an example, and attributes.
 MESSAGES, TOLD, ATTRIBUTES = 2_000_000, 8, 100
-#: The class of an example follows from the three attributes that are told most, in these parts,
-#: and of one example in ten from nothing.
+#: The class of an example follows from the three most frequent attributes, with these weights; for
+#: one example in ten it is random.
 PARTS, NOISE = (0.5, 0.3, 0.2), 0.1
 #: Examples that are classified at the end, at most.
 NEW = 2_000

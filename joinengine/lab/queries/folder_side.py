@@ -30,8 +30,8 @@ _OTHER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 class FolderSide:
     """A folder, a file or a URL.
 
-    `ends`: no file will follow, so the last interval lets the watermark go to the end of time, and
-    every unmatched tuple becomes a result. `order`: in which files are read.
+    `ends`: no file will follow, so after the last interval the watermark is the end of time, and
+    every unmatched tuple becomes a result. `order`: the order in which files are read.
     """
 
     place: str
@@ -56,7 +56,7 @@ class FolderSide:
     def stream(self, spark: Any, rows: int, *, asked: bool) -> Stream:
         """The stream, `rows` in a batch; `spark` None: the query will not run.
 
-        Nobody who has not `asked` for intervals of so many rows is warned of row groups.
+        Warns of large row groups only if the user has `asked` for intervals of `rows` rows.
         """
         if spark is None:
             columns = types.folder_columns(self.place, None, OnBadFile.FAIL)
@@ -79,7 +79,7 @@ class FolderSide:
 
 
 def _check_folder(option: str, place: Path | str) -> None:
-    """Refuse a folder or URL that is not there, and one that holds no Parquet file."""
+    """Refuse a folder or URL that does not exist or holds no Parquet file."""
     if not exists(str(place)):
         if any(char in str(place) for char in "*?["):
             raise InvalidRequest(

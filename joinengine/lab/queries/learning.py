@@ -1,8 +1,8 @@
-"""What the queries that learn have in common: one model of the whole stream, from partial counts.
+"""Shared by the queries that learn: one model of the whole stream, from partial counts.
 
 The instances keep their partial results until the stream ends, or for `--merge-every` batches. Then
-the aggregators have got one for each key and instance that met it, so the number that they have got
-is the number of counters (or of histograms) that the instances kept.
+the aggregators receive one for each key and each instance that met it. So the number received is
+the number of counters (or of histograms) that the instances kept.
 Source: Nasir et al., ICDE 2015, sections 3.1 and 4 (extended text).
 """
 
@@ -43,5 +43,5 @@ def settings(time: str, options: Options) -> dict[str, Any]:
 
 
 def partial_results(report: dict[str, Any]) -> int:
-    """How many partial results the aggregators have got; none if the run had nothing to read."""
+    """How many partial results the aggregators have received; 0 if the run had nothing to read."""
     return sum(sum(merging["received_per_instance"]) for merging in report["joins"][1:])

@@ -1,4 +1,4 @@
-"""Files of service levels, as `--levels` names them: the mapping that they say."""
+"""Reads files of service levels, which `--levels` names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXAMPLE = 'write for example {"hot": {"top": 20, "backups": 2}}'
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """What a file of levels says, in JSON or TOML. Raises InvalidRequest if it is neither."""
+    """The mapping in a file of JSON or TOML. Raises InvalidRequest if it is neither."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

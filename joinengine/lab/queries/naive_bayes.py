@@ -107,8 +107,8 @@ def classify(
 ) -> NDArray[np.int64]:
     """(n,) the likeliest class of each of (n, length) documents; of equal ones the first.
 
-    `counts` (C, K): how often each of `words` (K,) came in each class. A word of a document that
-    never came counts as one that came once; the prior of a class is its part of all words.
+    `counts` (C, K): how often each of `words` (K,) occurred in each class. A word that never
+    occurred counts as if it had once; the prior of a class is its part of all words.
     """
     order = np.argsort(words)
     at = np.searchsorted(words[order], documents)

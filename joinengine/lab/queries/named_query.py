@@ -46,8 +46,8 @@ class Events:
     """What happens to a run at its batches.
 
     `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
-    `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
-    which an executor is killed.
+    `losses`: (batch, instance): the instance loses its state before the batch. `kills`: batches
+    before which an executor is killed.
     """
 
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
@@ -60,9 +60,9 @@ class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
-    batches (None: as the query does). `text`: a file whose words take the place of generated ones.
-    `own`: of OWN what is given. `cluster`: the brokers whose topics hold the stream; None: it is
-    read from files. `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the
+    batches (None: as the query does). `text`: a file whose words replace the generated ones. `own`:
+    the given options of OWN. `cluster`: the brokers whose topics hold the stream; None: it is read
+    from files. `zipf`, `span_us`, `shift_us`: None means the query's own. `engine`: options of the
     writer as text.
     """
 
@@ -107,12 +107,12 @@ class Options:
             )
 
     def asked(self, name: str) -> Any:
-        """The value of an option of the writer. Raises InvalidRequest for a text that is none."""
+        """The value of an option of the writer. Raises InvalidRequest for an invalid text."""
         return value_of(self.engine, name)
 
     @property
     def layouts(self) -> list[LayoutChoice]:
-        """The layouts of the run: the first, and those that it is switched to."""
+        """The layouts of the run: the first, and those to which it switches."""
         later = (choice for _, choice, _ in self.events.relayouts)
         return [self.layout, *(choice for choice in later if choice is not None)]
 
@@ -125,7 +125,7 @@ class Options:
         return self.engine.get(name, OPTIONS[name].default)
 
     def under(self, **engine: str) -> Options:
-        """The same under other options of the writer."""
+        """These options with other options of the writer."""
         return replace(self, engine={**self.engine, **engine})
 
     def span(self, default_us: int = SPAN_US) -> int:
@@ -139,7 +139,7 @@ class Options:
         span_us: int = SPAN_US,
         shift_us: int | None = None,
     ) -> StreamSpec:
-        """The stream of these tables; if the options name no span or shift, with the query's own.
+        """The stream of these tables, with the query's own span and shift unless options give some.
 
         Raises InvalidRequest if the settings make no stream.
         """
@@ -168,7 +168,7 @@ class Options:
     ) -> SyntheticSpec:
         """A generated stream of one table, with `rows_at_one` rows at scale 1; `exact`: at any.
 
-        Raises InvalidRequest for options of which it knows nothing.
+        Raises InvalidRequest for options that such a stream does not have.
         """
         if self.order is not TableOrder.UNIFORM:
             raise InvalidRequest(
@@ -203,10 +203,10 @@ class Recordable(Protocol):
 
 
 class Conclusion(NamedTuple):
-    """What a query makes of its results, once they are all there.
+    """What a query concludes from all its results.
 
-    `entries` of the report, and sentences that are `said`. `following`: what runs next; None: this
-    was the last run.
+    `entries`: for the report. `said`: sentences for the user. `following`: the query that runs
+    next; None: this was the last run.
     """
 
     entries: Mapping[str, Any]
@@ -215,10 +215,10 @@ class Conclusion(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """SQL for DuckDB, and the tables of Arrow that it names, each to be read once.
+    """SQL for DuckDB, and the Arrow tables that it names, each to be read once.
 
-    `files`: what the tables are read from; as long as they are the same, so are the results.
-    `ties`: SQL that has a row if other results would be right, too; empty: there is none.
+    `files`: the files behind the tables; while they are the same, so are the results. `ties`: SQL
+    that has a row if other results would be right, too; empty: no other results can be right.
     """
 
     sql: str
@@ -255,14 +255,14 @@ class Query(Protocol):
     zipf: float | None = ZIPF
     #: the name of the layout if the user names none; None: `auto`
     layout: str | None = None
-    #: whether it concludes from its results, which are then kept until it has
+    #: whether it concludes from its results, which are kept until then
     concludes: bool = False
     #: the options of OWN that it takes, and of `text`, `aggregators` and `merge-every`
     own: tuple[str, ...] = ()
 
     @property
     def part(self) -> str:
-        """The folder of a run, below those of all runs of the query; empty: it has one run."""
+        """The folder of a run below the query's folders; empty if the query has one run."""
         return ""
 
     @abstractmethod
@@ -278,7 +278,7 @@ class Query(Protocol):
         """SQL for DuckDB that has the same rows, in the same columns and order, as the query."""
 
     def conclude(self, results: Table, report: dict[str, Any], options: Options) -> Conclusion:
-        """What follows from all results, if the query `concludes`; `report`: that of their run."""
+        """The conclusion from all results, if the query `concludes`; `report`: that of the run."""
         return Conclusion({}, [])
 
 
@@ -337,7 +337,7 @@ def losses_of(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
     )
 
 
-#: What may stand behind these options.
+#: Option -> an example of its value.
 _TIMED = {"switch": "3:mnrt", "resize": "4:13", "fail": "3:0 or 3:0,2"}
 
 

@@ -3,8 +3,8 @@
     SELECT * FROM auction A JOIN bid B
     ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
 
-Query 9 goes on to the greatest bid of each auction (the earlier one of two), which is *left out*:
-in a stream it is a result that later bids take back, and joinengine takes no result back. Each pair
+Query 9 then takes the greatest bid of each auction (the earlier one of two), which is *left out*:
+in a stream, later bids would take such a result back, and this join takes no result back. Each pair
 of the join is a result here. Query 4 has the same join, and then a maximum and an average.
 
 The window is the longest that any auction may be open; each auction's own end is a condition on the

@@ -1,7 +1,7 @@
-"""What the queries of Nexmark have in common: an auction house, and the options that it has.
+"""Shared by the queries of Nexmark: an auction house, and its options.
 
-A query of Nexmark is a join, or has one. What is run is that join; what else the published query
-does, and is left out, is said at the head of each file and in docs/nexmark.md.
+A query of Nexmark is a join, or contains one, and only that join runs. The head of each file and
+docs/nexmark.md say which parts of the published query are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Nexmark(Query):
 
     @override
     def stream(self, options: Options) -> AuctionSpec:
-        """The tables that the query reads. Raises InvalidRequest for options it does not have."""
+        """The tables that the query reads. Raises InvalidRequest for options that it lacks."""
         self._check(options)
         check_pace(None, options.rate, options.span(), options.disorder_us, None)
         events = round(EVENTS * options.scale)
@@ -60,7 +60,7 @@ class Nexmark(Query):
         )
 
     def columns(self, spark: Any, recorded: RecordedStream, table: str, names: str) -> OwnStream:
-        """A table as a stream of some columns, whose names stand between spaces."""
+        """A table as a stream of some columns; `names`: separated by spaces."""
         stream = table_stream(spark, recorded, table)
         return stream.select(names.split())
 

@@ -1,9 +1,9 @@
-"""One join of two tables as SQL for DuckDB, from what the join is and not from how it is run.
+"""One join of two tables as SQL for DuckDB, from its definition and not from how it is run.
 
-The columns of a side are called l0, l1, .. and r0, r1, .., and those of the results c0, c1, .., so
-no name of the user's meets another, or is one that SQL lacks. Windows with edges are what
-docs/joins.md says: each row stands once for each window that holds it, and the windows are columns
-to join on. Stretches of time, as such columns, keep DuckDB quick where times are near each other.
+The columns of a side are called l0, l1, .. and r0, r1, .., and those of the results c0, c1, ..: so
+no user's names collide, or are invalid in SQL. Windows with edges follow docs/joins.md: each row
+occurs once for each window that holds it, and the windows are columns of the join. Stretches of
+time, as further such columns, keep DuckDB fast if a window is short.
 Predicates are in the dialect of the engine, whose functions the connection must have
 (predicates.engine.furnish). The tables hold tuples as the streams read them (`queries.folders`): a
 type that DuckDB would find for itself in files and names of folders may be another one.
@@ -31,14 +31,14 @@ _KINDS = {
     JoinType.LEFT_ANTI: "anti join",
 }
 _MICROSECOND = timedelta(microseconds=1)
-#: Stretches of time that a window is long.
+#: The length of a window, in stretches of time.
 STRETCHES = 4
 
 
 def join_sql(join: Join) -> str:
     """SQL with the columns and the rows of `join` over the tables of both sides (`numbered`).
 
-    It is true of tuples that are on time: which tuples are late depends on the batches.
+    It is right for tuples that are on time: which tuples are late depends on the batches.
     """
     left, right = (_side(join, side) for side in PAIR)
     columns = ", ".join(f"{_shown(join, column)} as c{i}" for i, column in enumerate(join.output))
@@ -87,9 +87,9 @@ def _side(join: Join, side: Side) -> str:
 def _has_stretches(join: Join) -> bool:
     """Whether rows are also joined by stretches of time.
 
-    Without them DuckDB would compare all rows of a key, and look at their times afterwards. Each
-    right row stands in all stretches that its partners may be in; each left row in one, so no pair
-    is found twice. Right rows must not be results by themselves.
+    Otherwise DuckDB would compare all rows of a key, and check their times afterwards. A right row
+    is in all stretches where its partners may be, a left row in one: so no pair is found twice.
+    Right rows must not be results by themselves.
     """
     window = join.window
     if window is None or isinstance(window, Sliding):

@@ -1,4 +1,4 @@
-"""What a run puts into an object store, so that executors on other machines can reach it.
+"""Uploads the inputs and results of a run to an object store, where all executors reach them.
 
 A recorded stream and the tables beside it are uploaded once and found again by their names; results
 that were to go to a folder of this machine wait in the store and are fetched when the run ends.
@@ -33,7 +33,7 @@ def reachable(recorded: RecordedStream, state: str | None, say: Say) -> Recorded
 
 
 def reachable_table(recorded: RecordedStream, path: Path) -> str:
-    """A generated table, beside a stream that tasks may find in a store: then it is there, too."""
+    """A generated table: in the store if the recorded stream is there, else on the disk."""
     if recorded.reach is None:
         return str(path)
     # A name of the folder that a scale and a table have.

@@ -1,4 +1,4 @@
-"""Runs of a query that concludes from its results, perhaps that it has to run again.
+"""Runs a query that concludes from its results, perhaps in several rounds.
 
 A streaming decision tree is one run for each of its levels. Each run has places of its own below
 those of the query, and DuckDB compares each.
@@ -65,7 +65,7 @@ def run_rounds(
 
 @contextmanager
 def _places_of(query: Query, places: Places) -> Iterator[Places]:
-    """The places of one run; results that nobody asked for pass."""
+    """The places of one run; results that the user did not ask for are removed."""
     part = query.part
     if part:
         places = replace(

@@ -65,9 +65,9 @@ NOBODY = Followers()
 
 
 class _Ran(NamedTuple):
-    """A run that is over. `resumed`: it has gone on with a checkpoint.
+    """A run that is over. `resumed`: whether it continued from a checkpoint.
 
-    `missing`: (rows that were late in this run and the ones before, rows that wait).
+    `missing`: (rows that were late in this run and earlier ones, rows that wait).
     """
 
     query: Query
@@ -131,7 +131,7 @@ def run(
         if places.state is not None:
             writer = writer.option("stateLocation", places.state)
         running = _started(writer, places)
-        running._last_words = ""  # only here it is known whether another run can go on
+        running._last_words = ""  # only this module knows whether another run can continue
         try:
             _wait(running, sum(recorded.rows.values()), followers)
             stopped = False
@@ -176,7 +176,7 @@ def _missing(checkpoint: Checkpoint) -> tuple[int, int]:
 
 
 def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
-    """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
+    """Note in `report` whether DuckDB has the same results, or say why that cannot be known."""
     query, joined = ran.query, ran.joined
     kept = _kept(ran.places, types.arrow_schema(joined.schema))
     if not query.generated:
@@ -207,7 +207,7 @@ def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
         )
     else:
         schema = types.arrow_schema(joined.schema)
-        # Layouts are compared over one and the same stream, as long as its files do not change.
+        # Layouts share the oracle's checksum, as long as the files of the stream do not change.
         text, files = (oracle, ()) if isinstance(oracle, str) else (oracle.sql, oracle.files)
         question = schema, text, files, session.zone()
         expected = _known.get(question) if files or query.generated else None
@@ -225,7 +225,7 @@ def _validate(report: dict[str, Any], ran: _Ran, say: Say) -> None:
 
 
 def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWriter:
-    """The writer of a run over all that is there; it has no sink yet."""
+    """The writer of a run over all available input; it has no sink yet."""
     writer = joined.writeStream.option("checkpointLocation", checkpoint)
     writer = writer.trigger(availableNow=True)
     if has_checksum(joined):
@@ -250,7 +250,7 @@ def _started(writer: JoinWriter, places: Places) -> JoinQuery:
 
 
 def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:
-    """How a run has ended that no error has."""
+    """How a run ended that did not fail."""
     at = records[-1].started + records[-1].seconds["elapsed_s"] if records else None
     if stopped:
         read = counted(len(records), "batch")
@@ -307,7 +307,7 @@ def _kept(places: Places, schema: pa.Schema) -> Any:
 
 
 def _counts(report: dict[str, Any], expected: str) -> str:
-    """What is known of a difference if no results are kept. `expected`: DuckDB's checksum."""
+    """The difference in words, if results are not kept. `expected`: DuckDB's checksum."""
     rows = expected.partition(":")[0]
     if rows.isdigit() and int(rows) != report["output_rows"]:
         return f"DuckDB has {counted(int(rows), 'row')}, and the run {report['output_rows']:,}"
@@ -317,7 +317,7 @@ def _counts(report: dict[str, Any], expected: str) -> str:
 def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:
     """Count the results that DuckDB lacks: a layout that divides keys has them by design.
 
-    It may lack none itself.
+    But it must not lack any of DuckDB's.
     """
     events = int(expected.split(":", maxsplit=1)[0])
     report["events"], report["false_alarms"] = events, report["output_rows"] - events
@@ -365,7 +365,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
 
 
 def _store_words(options: Options) -> str | None:
-    """How fast the store is that a run keeps; None: it keeps none."""
+    """The speed of the run's store in words; None: it has no store."""
     trial = trial_of(options.engine, {})
     speed = trial.speed if isinstance(trial, Emulation) else None
     return options.asked("storeLocation") if speed is None else f"{speed} (emulated)"

@@ -1,8 +1,8 @@
 """Where a run of the command line delivers its results, and how they are read back.
 
-The command line starts a sink by the name of its format, as a program does. To compare what a
-folder or a table holds in the end, it must have held nothing before the run, or the results of the
-same checkpoint alone.
+The command line starts a sink by the name of its format, as a program does. The final content of a
+folder or table can be compared only if it was empty before the run, or held only results of the
+same checkpoint.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class SinkPlace(NamedTuple):
 
 
 def check_sink(sink: SinkPlace) -> None:
-    """Raise InvalidRequest for what the start of a query would refuse, without a session of Spark.
+    """Raise InvalidRequest for a sink that a start would refuse; needs no session of Spark.
 
-    That is an option that the sink does not take or a value that is none, a folder that cannot be
-    made, and a catalogue that does not answer.
+    These are unknown options, invalid values, a folder that cannot be made, and a catalogue that
+    does not answer.
     """
     given.check_names(sink.format, sink.options)
     for name in sink.options.keys() & OPTIONS.keys():
@@ -72,7 +72,7 @@ def check_comparable(sink: SinkPlace, *, continues: bool) -> None:
 def delivered(sink: SinkPlace, schema: pa.Schema) -> pa.RecordBatchReader:
     """All rows that `sink` holds, with the columns of `schema`, the schema of the results.
 
-    A table by key has no column of changes: each of its rows is there once more.
+    A table by key has no column of changes: each of its rows counts as +1.
     """
     is_net = "mergeKeys" in sink.options
     names = [name for name in schema.names if not (is_net and name == CHANGE)]

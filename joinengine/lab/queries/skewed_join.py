@@ -7,7 +7,7 @@ then for each of the powers 1, 10, .. 10^(s-1) the numbers 1, 2, .. n/s modulo t
 half of its rows are zeros, and the other small keys have ever smaller shares. Rows of both sides
 arrive mixed. If n is no power of ten, s is rounded down.
 
-The published query only asks whether there is a result; here every pair is one.
+The published query only checks whether there is a result; here every pair is a result.
 Source: the scenario SkewedJoin of Materialize's feature benchmark (misc/python/materialize/
 feature_benchmark/scenarios/skew.py).
 """

@@ -1,4 +1,4 @@
-"""A SELECT over folders, tables and topics of the user's: the query of `joinengine sql`."""
+"""A SELECT over the user's folders, tables and topics: the query of `joinengine sql`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 
 An account that buys and sells the same stock again and again within seconds may be a high-frequency
 player. The stream is read once; buys enter on the left, sells on the right. The key is the stock:
-there are some 1,036, with Zipf frequencies, and now and then one bursts: for some 1/64 of the
-stream it has a third of all trades.
+there are 1,036 of them, with Zipf frequencies. Now and then a stock bursts: for about 1/64 of the
+stream, it has a third of all trades.
 Source: the Stock workload of Fang et al., 2016 (arXiv 1610.05121): 6 million trades of 1,036 stocks
 over three days, with abrupt bursts on single keys; the data are generated.
 """

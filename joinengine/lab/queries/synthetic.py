@@ -1,4 +1,4 @@
-"""Generated streams that are not of TPC-H: millions of rows, a function of the seed.
+"""Generated streams other than TPC-H: millions of rows, as a function of the seed.
 
 A stream is one table, written interval by interval in the form of `tpch.stream`; every value is a
 function of (seed, column, row number), so it is the same on any machine.

@@ -1,4 +1,4 @@
-"""A topic as a side of a join of one's own, on the command line."""
+"""A topic as a side of your own join, on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.kafka_clients import Cluster
 from joinengine.world.world import MACHINE
 
-#: How a side begins that is a topic.
+#: The prefix of a side that is a topic.
 PREFIX = "kafka:"
 
 
@@ -66,7 +66,7 @@ class TopicSide:
 def topic_side(
     option: str, text: str, cluster: Cluster | None, columns: str | None, flag: str
 ) -> TopicSide:
-    """The side that `kafka:TOPIC` names. Raises InvalidRequest if brokers or columns lack.
+    """The side that `kafka:TOPIC` names. Raises InvalidRequest without brokers or columns.
 
     `flag`: the option that has the columns, with an example.
     """

@@ -22,7 +22,7 @@ from joinengine.world.kafka_clients import Cluster, library
 
 #: Seconds that a broker may take for one answer.
 _ANSWERS_S = 30.0
-#: Messages that wait to be sent; librdkafka holds 100,000 unless it is told otherwise.
+#: How many messages may wait to be sent; librdkafka's default limit is 100,000.
 _WAITING = 100_000
 
 
@@ -46,8 +46,8 @@ def load(
 ) -> dict[str, int]:
     """Send each table to its topic, unless the topic has all its rows; topic -> rows.
 
-    Raises InvalidRequest for a topic that has other messages, unless `anew`, which deletes it;
-    JoinEngineError if the broker takes a message and does not keep it.
+    Raises InvalidRequest for a topic with other messages, unless `anew`, which deletes the topic;
+    JoinEngineError if the broker accepts a message and does not keep it.
     """
     admin = library().admin.AdminClient(cluster.config())
     loaded = dict[str, int]()

@@ -1,8 +1,8 @@
 """A join of two folders or topics of the user's: files are read in the order of their appearance.
 
-What generated queries get from their streams comes from the files here: the number of rows, and the
-intervals, which are cut so that both sides are read at the same pace (a side with a tenth of the
-rows brings a tenth of each interval). The SQL for DuckDB is in `queries.oracle`.
+The number of rows and the intervals come from the files. Intervals are cut so that both sides are
+read at the same pace: a side with a tenth of the rows brings a tenth of each interval. The SQL for
+DuckDB is in `queries.oracle`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from joinengine.spark.sources import types
 from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.world import MACHINE
 
-#: Rows of a side in a run that only warms Spark up.
+#: How many rows of each side a run reads that only warms Spark up.
 _HEAD_ROWS = 1000
 Side = FolderSide | TopicSide
 
@@ -45,8 +45,8 @@ Side = FolderSide | TopicSide
 class Folders(Query):
     """A join of two folders or topics; the fields after them are the arguments of `StreamJoin`.
 
-    `ends`: no file will follow, so the last interval lets the watermark go to the end of time, and
-    every unmatched tuple becomes a result. `order`: in which files are read.
+    `ends`: no file will follow, so after the last interval the watermark is the end of time, and
+    every unmatched tuple becomes a result. `order`: the order in which files are read.
     """
 
     left: Path | str | TopicSide
@@ -140,7 +140,7 @@ class Folders(Query):
             )
             for side, (_, stream_side) in zip(keys.PAIR, self._sides, strict=True)
         }
-        # Messages may come at any time: what DuckDB has made of them is not kept.
+        # Messages may arrive at any time, so DuckDB's results are not kept.
         files = (
             []
             if self._has_topics
@@ -170,7 +170,7 @@ class Folders(Query):
 def streams_of(
     sides: Mapping[str, Side], spark: Any, recorded: RecordedStream, options: Options
 ) -> dict[str, OwnStream]:
-    """The streams of sides, which are read at one pace: each brings its part of each interval."""
+    """The streams of sides, read at one pace: each side brings its part of each interval."""
     total = max(1, sum(recorded.rows.values()))
     intervals = -(-total // (options.interval_rows or default_interval_rows(total)))
     asked = options.interval_rows is not None
@@ -182,7 +182,7 @@ def streams_of(
 
 @dataclass(frozen=True)
 class Listed:
-    """Folders and topics as a stream that is there already; their names are those of options."""
+    """Folders and topics as a stream that exists already, by the names of their options."""
 
     sides: Mapping[str, Side]
 

@@ -1,9 +1,9 @@
-"""Which layout serves a stream of the user's: the load under each, and the one to take.
+"""Advises which layout to use for a user's stream, by the load under each layout.
 
 A layout is judged by its busiest instance, since the slowest one decides how long a batch takes:
-the tuples delivered to it over those that each instance would receive if all loads were level and
-no tuple went to two instances. So a layout that levels loads by sending everything twice gains
-nothing. Planners are judged after the first interval, in which none of them has seen a load.
+the tuples delivered to it, over the tuples that each instance would receive if all loads were level
+and no tuple went to two instances. So a layout that levels loads by sending everything twice gains
+nothing. Planners are judged after the first interval, before which none has seen a load.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from joinengine.lab.simulation.key_files import HotKey
 from joinengine.lab.simulation.planning import judged
 from joinengine.layouts import choose
 
-#: Up to here loads under `hash` are called level.
+#: Up to this `busiest`, loads under `hash` count as level.
 LEVEL = 1.10
 #: A layout that is better than `hash` by less than this factor is not worth its moves.
 AS_GOOD = 1.05
 
 
 class Verdict(NamedTuple):
-    """What a layout makes of a stream; `busiest` as in the head of the module."""
+    """The loads of a stream under a layout; `busiest` as in the head of the module."""
 
     layout: str
     busiest: float
@@ -49,9 +49,9 @@ def verdict(report: dict[str, Any]) -> Verdict:
 
 
 def recommended(verdicts: Sequence[Verdict]) -> Verdict:
-    """The layout to take: the cheapest; or, if hardly dearer, `hash`, else `auto`.
+    """The layout to use: the cheapest; but `hash` or else `auto` if they cost hardly more.
 
-    `hash` also if it is level. `auto` is the default of a run, where it also weighs measured costs.
+    `hash` also if it is level. `auto` is the default of a run, where it weighs measured costs, too.
     """
     by_hash = next(verdict for verdict in verdicts if verdict.layout == "hash")
     best = min(verdicts, key=lambda verdict: verdict.cost)
@@ -68,9 +68,9 @@ def advice(
     instances: int,
     stopped: Sequence[str] = (),
 ) -> str:
-    """The layout to take, and why; `hot` is the heaviest of the keys of `tuples`.
+    """The layout to use, and why; `hot`: the heaviest key of the `tuples` tuples.
 
-    `stopped`: layouts that used up their budget, so that nothing is known of them.
+    `stopped`: layouts that used up their budget and have no figures.
     """
     by_hash = next(verdict for verdict in verdicts if verdict.layout == "hash")
     busiest = f"the busiest of {instances} instances receives {by_hash.busiest:.2f} times its share"

@@ -1,7 +1,7 @@
-"""Candidate layouts, played message by message as in the papers: how level they keep loads.
+"""Simulates candidate layouts message by message, as the papers do: how level they keep loads.
 
 I(t) = greatest - mean load after t messages, in messages. Every source estimates the loads from the
-messages that it has sent itself (`local`), knows all loads (`global`), or is told them every
+messages that it has sent itself (`local`), knows all loads (`global`), or learns them every
 `probe_every` messages (`probed`). Candidates are independent hashes of the key, so two of them may
 be the same instance.
 
@@ -35,7 +35,7 @@ HEAD_EVERY = 10_000
 
 
 class Estimate(StrEnum):
-    """How a source knows loads: from its own tuples, from all, or from its own and probes."""
+    """How a source knows loads: by its own tuples, by all tuples, or by its own and probes."""
 
     LOCAL = "local"
     GLOBAL = "global"
@@ -81,7 +81,7 @@ class Chooser(NamedTuple):
 class SpaceSaving:
     """The heaviest keys of a stream in `size` counters (Metwally et al., ICDT 2005).
 
-    If a key has no counter, it takes over the least one. So counts are never too low, and too high
+    A key without a counter takes over the least counter. So counts are never too low, and too high
     by at most that counter.
     """
 
@@ -239,7 +239,7 @@ def decide(
     # One chooser a source: each source finds a key's home by itself.
     choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
     total = [0] * n
-    # A source that is alone has sent all tuples: it knows all loads, however it learns of them.
+    # A single source has sent all tuples, so it always knows all loads.
     apart = setting.sources > 1 and setting.estimate is not Estimate.GLOBAL
     known = [[0] * n if apart else total for _ in choosers]
     probe_every = setting.probe_every if setting.estimate is Estimate.PROBED else len(keys) + 1

@@ -1,7 +1,7 @@
-"""The engine's own driver over simulated tasks: what its part of a batch costs.
+"""Measures the engine's own driver over simulated tasks: what it costs in a batch.
 
-One join within an interval of WINDOW batches; nothing but the driver's work is measured, as
-processor time. Used by `joinengine simulate --nodes` and by `make bench-scale`.
+The query is one join within WINDOW batches; only the driver's work is measured, as processor time.
+`joinengine simulate --nodes` and `make bench-scale` use this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from joinengine.state.manifest import Handed
 
 #: Length of the window, in batches, unless one is given.
 WINDOW = 24
-#: What the driver's time goes to; the last two are told by `batch_of` alone.
+#: The parts of the driver's time.
 PARTS = ("instructions", "reports", "plan", "commit", "other", "whole")
 
 
@@ -73,7 +73,7 @@ def driver_of(
     window: int = WINDOW,
     exchange: ExchangeKind = ExchangeKind.FILES,
 ) -> Iterator[SimulatedDriver]:
-    """A driver of the join under a layout, with a checkpoint in a folder that passes."""
+    """A driver of the join under a layout, with a checkpoint in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Checkpoint.below(folder)
         checkpoint.create()

@@ -1,4 +1,4 @@
-"""The keys of a stream of the user's own, counted by interval: Parquet, CSV, JSON, or lines.
+"""Counts the keys of the user's own stream by interval: Parquet, CSV, JSON, or lines.
 
 Files are read in the order in which `parquet_stream` reads them (as they appeared), a chunk at a
 time, and only the columns that are needed. The counts of keys lie in DuckDB, which writes to a
@@ -42,7 +42,8 @@ from joinengine.sources.sourcefiles import look_at
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-#: If the user says nothing, a stream is cut into so many intervals, of at most so many tuples.
+#: By default, a stream is cut into INTERVALS intervals. If they are cut by tuples and not by time,
+#: each has LEAST_ROWS to MOST_ROWS of them.
 INTERVALS, MOST_ROWS, LEAST_ROWS = 50, 1_000_000, 100
 _CHUNK = 1 << 17
 _MEMORY = "1GB"
@@ -155,7 +156,7 @@ class StreamFile(KeyStream):
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
         """The keys that each interval brings; the last interval may be short."""
         waiting, now = list[tuple[Words, Floats]](), None
-        # A cursor of its own: several planners may be on their way through the counts.
+        # A cursor of its own, since several planners may read the counts at the same time.
         reader = self._counted.cursor().sql("from counted").to_arrow_reader(_CHUNK)
         for batch in reader:
             numbers, hashes, counts = (column.to_numpy() for column in batch.columns)
@@ -317,7 +318,7 @@ class StreamFile(KeyStream):
                 read_options=csv.ReadOptions(column_names=["line"]),
                 convert_options=csv.ConvertOptions(column_types={"line": pa.string()}),
             )
-        # Keys are text: what looks like a number in the first block may be none in the last.
+        # Keys are text: a column of numbers in the first block may not be one in the last.
         delimiter = csv.ParseOptions(delimiter="\t" if self._kind == "tsv" else ",")
         if self.key is not None:
             names = [self.key, *self.key.split(",")]

@@ -1,4 +1,4 @@
-"""Simulated tasks of one stream of keys: what each instance gets follows from the layout.
+"""Simulated tasks of one stream of keys, whose instances get tuples as the layout says.
 
 In every batch the stream brings the tuples of one interval, and the other side of the join as many.
 A key's tuples are stored at its homes under the layout that the driver has routed the batch by;
@@ -36,7 +36,7 @@ from joinengine.model.keys import PAIR
 
 @dataclass(frozen=True)
 class _Spread:
-    """Who stores what of an interval: F fragments, sorted by instance, at bounds (N + 1,).
+    """The tuples of an interval by instance: F fragments, sorted by instance, at bounds (N + 1,).
 
     `hashes` (F,) their keys; `stored` and `held` (2, F) tuples of the interval, and of the state.
     """
@@ -97,7 +97,7 @@ class LoadedJobs(SimulatedJobs):
         self._recent = deque[tuple[Words, Floats]](maxlen=self.window)
 
     def begin(self, layout: KeyBased) -> None:
-        """The next interval comes, and is routed by `layout`."""
+        """Take the next interval, and route it by `layout`."""
         self._recent.append(next(self.stream))
         self.interval = counts_of(self._recent, self._sizes)
         self._spread = _Spread.of(self.interval, layout)

@@ -22,9 +22,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: What is simulated if no planner is named.
 PLANNERS = ("hash", "mnrt")
-#: Settings that are others than without --nodes, unless they are given.
+#: Defaults of settings that differ under --nodes.
 DEFAULTS = {"keys": 100_000, "work_per_tuple": "1 us", "intervals": 8}
-#: Options of `simulate` that say nothing of nodes.
+#: Options of `simulate` that --nodes does not take.
 _OTHERS = (
     *("stream", "key", "time", "every", "rows", "instances", "messages", "choices", "sources"),
     *("skewed_sources", "estimate", "probe_every", "operator", "reasons", "figure"),
@@ -120,7 +120,7 @@ def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def machines_of(settings: dict[str, Any]) -> Machines:
-    """The stated cluster. Raises InvalidRequest for what cannot be."""
+    """The stated cluster. Raises InvalidRequest for impossible settings."""
     seconds = dict[str, float]()
     for name, option in (
         *(("work_s", "work_per_tuple"), ("start_s", "task_start"), ("task_s", "task_cost")),

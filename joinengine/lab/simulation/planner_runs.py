@@ -1,6 +1,6 @@
-"""Planners and candidate layouts one after another, each within its budget, as it is asked for.
+"""Runs planners and candidate layouts one after another, each within a budget of time.
 
-Each says its result as it ends; one that has used up its budget is left out, and says so.
+Each prints its result as it ends; one that uses up its budget is left out, and a line says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SLOW = {
 }
 
 
-#: A clock takes no more.
+#: The greatest number of seconds that a timer takes.
 _MOST_S = 1e8
 
 
@@ -64,7 +64,7 @@ def at_most(seconds: float) -> Iterator[None]:
     try:
         yield
     except RuntimeError:
-        if ended:  # DuckDB ends a statement by an error of its own
+        if ended:  # DuckDB raises an error of its own when a statement is interrupted
             raise OutOfTime from None
         raise
     finally:
@@ -147,7 +147,7 @@ def _choose(
     name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
 ) -> dict[str, Any]:
     total = stream.total(settings["intervals"])
-    # In turn a tuple of the stream, and one of the other stream, in which keys are even.
+    # Tuples of the stream and of the other stream, whose keys are even, take turns.
     beside = settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN
     placed = min(-(-settings["messages"] // (1 + beside)), max(1, int(total)))
     parts = list(_drawn_each(stream, settings, placed / total, beside=beside))

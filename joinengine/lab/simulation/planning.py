@@ -7,8 +7,8 @@ state. State is the tuples of the last `window` intervals.
 Deliveries are work of the instance that gets them, for planners and candidate layouts alike. Under
 `join` a tuple goes to every instance that may hold a partner, its own home included: the homes of a
 split key, the candidates of a key, all instances under `shuffle`. Under `aggregate` there is no
-other stream, and a tuple goes only to the instance that stores it. What an interval meets is the
-layout that was planned before it came.
+other stream, and a tuple goes only to the instance that stores it. An interval is routed by the
+layout that was planned before it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Served(StrEnum):
 
 
 class Other(StrEnum):
-    """What the other stream of a join brings: as many tuples, of these keys.
+    """The keys of the other stream of a join, which brings the same number of tuples.
 
     `same`: each key as often as this stream; then splitting costs most. `even`: all keys equally
     often; then a hot key can be divided on its side and copied on the other.
@@ -70,8 +70,8 @@ class Other(StrEnum):
 class Sizes:
     """`instances` and `intervals` of a run; `window`: for how many intervals a tuple stays state.
 
-    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are. `told`: each
-    re-plan also says its reason. `other`: the other side of a join.
+    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are. `told`:
+    whether each re-plan also has its reason. `other`: the other side of a join.
     """
 
     instances: int
@@ -131,9 +131,9 @@ def counts_of(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
 
 
 def _with_deliveries(interval: Interval, instances: int) -> Interval:
-    """The interval with its work, if a delivery is all that costs: a second each.
+    """The interval with its work, if only deliveries cost: a second each.
 
-    `auto` weighs what a mode saves against the copies that it makes, so it has to know.
+    `auto` needs it, since it weighs what a mode saves against the copies that it makes.
     """
     nothing, done = np.zeros_like(interval.arrived), np.zeros((5, instances))
     done[:3] = interval.arrived.sum() / instances
@@ -227,7 +227,7 @@ def _reason(
 
 
 def delivered(rows: float, received: Floats) -> dict[str, float]:
-    """The figures of an interval of which each instance (N,) received so many tuples."""
+    """The figures of an interval; `received` (N,): tuples that each instance received."""
     return {
         "rows": rows,
         "deliveries": float(received.sum()),

@@ -54,7 +54,7 @@ LOOK_PART = 1 / 3
 
 @dataclass(frozen=True)
 class Machines:
-    """What is stated of the cluster; seconds and bytes. docs/cluster.md has the sources.
+    """The stated cluster, in seconds and bytes. docs/cluster.md has the sources.
 
     `rows_per_node`: tuples that a batch brings for each node. `row_bytes`: of a tuple on its way
     and in a run. `work_s`: of a delivery at an instance, its way there included. `network`: of each
@@ -84,7 +84,7 @@ class Machines:
             )
 
     def slowest_write_s(self, writers: int) -> float:
-        """How long the slowest of so many writes side by side takes: their times are lognormal."""
+        """Seconds of the slowest of `writers` parallel writes, whose times are lognormal."""
         spread = math.log(self.tail) / NormalDist().inv_cdf(0.99)
         return self.store.latency_s * math.exp(
             spread * NormalDist().inv_cdf(writers / (writers + 1))
@@ -92,7 +92,7 @@ class Machines:
 
 
 def modelled(machines: Machines, measured: dict[str, Any]) -> dict[str, Any]:
-    """The seconds of a batch by part, and the rate, of what was `measured` on so many `nodes`.
+    """The seconds of a batch by part, and the rate, from what was `measured`.
 
     `measured`: `nodes`; `driver_s`; `instructions_bytes`, `reports_bytes`, `manifest_bytes`;
     `busiest`, the most deliveries to an instance; `stored`, the most tuples that one stores.
@@ -132,10 +132,10 @@ def measure(
     batches: int,
     other: Other,
 ) -> dict[str, Any]:
-    """What the engine's own driver does on so many nodes; medians over `batches`.
+    """The figures of the engine's own driver on `nodes` nodes; medians over `batches`.
 
-    `stream_of`: the tuples of all of a batch's tuples -> the stream. The batches before, while the
-    window fills and the first plans are made, are not measured.
+    `stream_of`: the number of tuples of a batch -> the stream. Earlier batches, while the window
+    fills and the first plans are made, are not measured.
     """
     jobs = LoadedJobs(nodes, nodes, window=window, other=other)
     with driver_of(jobs, choice, window, ExchangeKind.SHUFFLE) as driver:
@@ -174,7 +174,7 @@ _MEDIANS = (
 
 
 def check_nodes(numbers: Sequence[int]) -> None:
-    """Raise InvalidRequest for a number of nodes that no cluster has, or the model cannot hold."""
+    """Raise InvalidRequest for a number of nodes below 1 or too large for the model."""
     for number in numbers:
         if number < 1:
             raise InvalidRequest(f"nodes: expected at least 1, found {number}")

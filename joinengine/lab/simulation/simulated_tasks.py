@@ -1,8 +1,8 @@
-"""Simulated tasks: they answer as the engine's own would, and touch no tuple.
+"""Simulated tasks: they report as the engine's own would, and touch no tuple.
 
 A join task seals one run for each of its instances and sides, merges runs of like size four at a
-time, as `joinengine.state.spine` does, and counts the keys that it is asked for. What the workers
-would do (decode instructions, make and encode a report) is not the driver's: `outside` measures it.
+time, as `joinengine.state.spine` does, and counts the keys that the driver asks for. The work of
+workers (decode instructions, make and encode a report) is not the driver's: `outside` measures it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from joinengine.world.storage import StoredFile, tagged
 ROWS, ROW_BYTES = 1000, 40
 #: Event time of a batch, in microseconds.
 BATCH_US = 1_000_000
-#: Heavy keys that an instance reports beside those that it is asked for.
+#: Heavy keys that an instance reports beside those that the driver asks for.
 HEAVY = 32
 
 
 class Worked(NamedTuple):
-    """What an instance has done in a batch, per side: tuples received, stored, and sealed in runs.
+    """The work of an instance in a batch, per side: tuples received, stored, and sealed in runs.
 
-    `counts`: of keys; None: the planner needs none.
+    `counts`: those of keys; None: the planner needs no counts.
     """
 
     received: tuple[int, int]
@@ -67,7 +67,7 @@ class Worked(NamedTuple):
 class SimulatedJobs(OneProcess, Jobs):
     """Tasks that make reports; `seconds` and `sizes`: what the driver has spent on them.
 
-    `hot`: instances whose heavy keys bring so many times as much.
+    `hot`: instance -> how many times as many tuples its heavy keys bring.
     """
 
     tasks: int
@@ -118,7 +118,7 @@ class SimulatedJobs(OneProcess, Jobs):
             return [decode(answer, kind) for answer in answers]
 
     def _routed(self, plan: RoutePlan, task: int) -> RouteReport:
-        """A route task's: a block for each side, as large as what each instance gets from it."""
+        """The report of a route task: a block for each side, of the size that instances get."""
         shuffled = isinstance(plan.exchange, ThroughShuffle)
         receivers = self.tasks if shuffled else self.instances
         newest = BATCH_US * (plan.batch + 1) - 1
@@ -213,9 +213,9 @@ def _sealed(batch: int, file: str, part: int, side: Side, instance: int, rows: i
 
 
 def _merged(spine: Sequence[Run], sealed: Run, changes: Changes) -> Iterator[Run]:
-    """The run merged of those that are four of a size, if there are so many; the inputs go.
+    """The run merged from four runs of one size, if there are four; the four leave.
 
-    It stands behind the run that the batch has `sealed`.
+    It follows the run that the batch has `sealed`.
     """
     by_size = defaultdict[int, list[Run]](list)
     for run in spine:

@@ -1,4 +1,4 @@
-"""The tables of `joinengine simulate`, each with a legend, and what it says of a user's stream."""
+"""The tables of `joinengine simulate`, with their legends, and its text on a user's stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from joinengine.layouts import LAYOUTS
 
 #: The means of a report -> a cell of the table.
 Show = Callable[[dict[str, float]], str]
-#: The keys of a user's stream that are listed.
+#: How many keys of a user's stream are listed.
 LISTED = 10
 
 PLANNED = (
@@ -56,9 +56,9 @@ def tell_stream(
     sizes: Sizes,
     say: Callable[[Any], None],
 ) -> dict[str, Any]:
-    """Say which keys are hot, what each layout makes of the stream, and which one to take.
+    """Print which keys are hot, the loads under each layout, and which layout to use.
 
-    `stopped`: planners that used up their budget. Returns the same for the JSON report.
+    `stopped`: planners that used up their budget. Returns the same as entries of the report.
     """
     hot, tuples, instances = stream.hottest(LISTED), stream.tuples, sizes.instances
     without, what = stream.without_key, "key" if stream.time is None else "key or a time"
@@ -100,7 +100,7 @@ def _sampled(reports: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _is_layout(planner: str) -> bool:
-    """Whether a planner is a layout of the engine, and not a candidate of a paper alone."""
+    """Whether a planner is a layout of the engine, not only a candidate layout of a paper."""
     return planner.partition(":")[0] in LAYOUTS
 
 

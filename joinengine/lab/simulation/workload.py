@@ -1,6 +1,6 @@
 """Loads: how many tuples each key brings in each interval, or which key each message has.
 
-Loads are synthetic here (`Workload`); those of the user's own files are in `simulation.files`.
+Loads are synthetic here (`Workload`); those of the user's own files are in `simulation.key_files`.
 
 Source: Zipf with fluctuation f: Fang et al., 2016, section 5; LN1 and LN2: Nasir et al., ICDE 2015,
 section 5.1; exponents in turn: Zacheilas et al., DAIS 2016, section 5. Ours: the swaps that make f
@@ -57,7 +57,7 @@ class Workload(KeyStream):
     """Loads of `keys` keys: Zipf(`zipf`), or a log-normal stream `shape` of LOGNORMAL.
 
     `rows` tuples an interval; `fluctuation` f: from one interval to the next the load of some
-    instance changes by f means; `drift`: part of the keys whose loads are dealt anew. `phases`:
+    instance changes by f means; `drift`: the part of the keys whose loads are dealt anew. `phases`:
     (exponent, intervals) in turn, instead of `zipf`.
     """
 
@@ -114,7 +114,7 @@ class Workload(KeyStream):
         return np.sort(counts)[::-1].astype(float)
 
     def messages(self, n: int) -> Ints:
-        """(n,) the rank of the key of each message, all drawn apart; ranks keep their weights."""
+        """(n,) the rank of each message's key, drawn independently; ranks keep their weights."""
         rng = self.rng()
         if self.shape is not Shape.ZIPF:
             mu, sigma = LOGNORMAL[self.shape]
@@ -191,9 +191,9 @@ def fluctuate(
 
 
 def drawn(hashes: Words, counts: Floats, n: int, rng: np.random.Generator) -> Ints:
-    """(n,) the key of each of n tuples, in any order: a key has its part of them, to a tuple.
+    """(n,) the keys of n tuples, in random order; each key has its share, to within a tuple.
 
-    If `counts` (K,) are whole and sum to n, these are all tuples.
+    If `counts` (K,) are whole and sum to n, the shares are exact.
     """
     ends = np.cumsum(counts)
     places = (np.arange(n) + rng.random()) * (ends[-1] / max(n, 1))
@@ -204,8 +204,8 @@ def drawn(hashes: Words, counts: Floats, n: int, rng: np.random.Generator) -> In
 def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
     """(n,) the source of each message: in turn, or by a skewed second key that each message has.
 
-    In Nasir et al. (ICDE 2015, Q3) messages are edges of a graph: the vertex that an edge leaves
-    decides its source, the vertex that it reaches its worker.
+    In Nasir et al. (ICDE 2015, Q3), messages are edges of a graph: the vertex that an edge leaves
+    decides its source, and the vertex that it enters decides its worker.
     """
     if not by_key:
         return np.arange(n) % sources

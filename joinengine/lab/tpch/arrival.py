@@ -1,4 +1,4 @@
-"""When the tables of a stream come."""
+"""The order in which the tables of a stream arrive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TableOrder(StrEnum):
-    """When dimension tables come: among the facts, before them, or after them."""
+    """When dimension tables arrive: among the facts, before them, or after them."""
 
     UNIFORM = "uniform"
     FIRST = "first"

@@ -1,8 +1,8 @@
-"""`joinengine cache`: what the commands keep in the cache folder, and how to be rid of it.
+"""`joinengine cache`: lists and clears what the commands keep in the cache folder.
 
-The folder is `generate.home()`: TPC-H tables, recorded streams, and the logs of Spark of runs that
-were killed; and the class-data archive of `joinengine archive`. All but that is made again when it
-is needed.
+The folder is `generate.home()`. It has TPC-H tables, recorded streams, Spark's logs of runs that
+were killed, and the class-data archive of `joinengine archive`. Tables and streams are generated
+again when they are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 
 out = Console(soft_wrap=True)
-#: Folder of the cache -> what an entry of it is.
+#: Folder of the cache -> what its entries are.
 _KINDS = {
     "tables": "TPC-H tables",
     "streams": "recorded stream",
@@ -63,7 +63,7 @@ def kept() -> list[Kept]:
 def clear(entries: Sequence[Kept]) -> list[Kept]:
     """Remove entries; returns those that are gone.
 
-    What another process is making now stays, as does what may not be removed.
+    Entries that another process is making now stay, as do entries that cannot be removed.
     """
     gone = list[Kept]()
     for entry in entries:
@@ -92,7 +92,7 @@ def _lock_of(path: Path) -> Path:
 
 
 def new_log() -> Path:
-    """A file for the log of Spark of one run; logs of runs that were killed go after a week.
+    """A file for Spark's log of one run; removes week-old logs of runs that were killed.
 
     If the cache cannot be written, the file is in the folder of temporary files.
     """
@@ -109,7 +109,7 @@ def new_log() -> Path:
 
 @contextmanager
 def passing_home() -> Iterator[Path]:
-    """Inside, what the commands keep goes to a folder that is removed afterwards."""
+    """In the block, the commands use a cache folder that is removed afterwards."""
     before = os.environ.get(HOME)
     with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
         os.environ[HOME] = folder

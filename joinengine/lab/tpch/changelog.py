@@ -1,9 +1,8 @@
 """Tables of TPC-H as changelogs: rows are inserted, some are updated later, and some are deleted.
 
 Each row is inserted when it arrives in the plain stream (joinengine.lab.tpch.stream). Later, at a
-time that is drawn, a part of the rows is updated: the old row goes, and one with another value
-comes. After that a part goes for good. All changes of a row have its event time, and come in this
-order.
+random time, a part of the rows is updated: the old row goes, and a row with another value comes.
+After that, a part is deleted. All changes of a row have its event time, and arrive in this order.
 """
 
 from __future__ import annotations

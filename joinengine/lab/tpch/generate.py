@@ -71,7 +71,7 @@ def _lacking(paths: dict[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.exists()]
 
 
-#: A table of TPC-H would have no row below it: there are 10,000 suppliers at scale 1.
+#: Below this scale, a table of TPC-H would be empty: there are 10,000 suppliers at scale 1.
 LEAST_SCALE = 0.0001
 
 

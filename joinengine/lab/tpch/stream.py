@@ -32,7 +32,7 @@ from joinengine.world.kafka_clients import Cluster
 
 #: Event time of arrival 0: 2024-01-01 00:00 UTC, microseconds.
 EPOCH_US = 1_704_067_200_000_000
-#: How much event time a stream covers unless its spec says otherwise (the papers: 1,280 s).
+#: How much event time a stream covers by default (the papers: 1,280 s).
 SPAN_US = 1_280_000_000
 _ROW_GROUPS = 8
 _LEAST_ROWS = 8192
@@ -42,8 +42,8 @@ _LEAST_ROWS = 8192
 class StreamSpec:
     """The settings of a recorded stream.
 
-    `facts` are the large tables; the others are dimensions, whose rows come in `order`. After every
-    `shift_us` of event time other keys are hot.
+    `facts` are the large tables; the others are dimensions, whose rows arrive in `order`. After
+    every `shift_us` of event time, other keys become hot.
     """
 
     tables: tuple[str, ...]
@@ -77,7 +77,7 @@ class StreamSpec:
 
 @dataclass(frozen=True)
 class InTopics:
-    """Where the tables of a stream lie in Kafka too; table -> messages that a batch reads."""
+    """The topics that also hold a stream's tables; table -> messages that a batch reads."""
 
     cluster: Cluster
     batch_rows: Mapping[str, int]
@@ -85,7 +85,7 @@ class InTopics:
 
 @dataclass(frozen=True)
 class RecordedStream:
-    """A stream on disk; `reach`: the URL of a copy for tasks, None: they read the disk.
+    """A stream on disk; `reach`: the URL of a copy for tasks; None: tasks read the disk.
 
     `topics`: where tasks read the tables instead; None: from the files.
     """
@@ -242,7 +242,7 @@ def write_about(
 
 
 def default_interval_rows(total: int) -> int:
-    """Some 32 intervals, of at least 1,000 rows."""
+    """The rows of an interval: about 32 intervals, of at least 1,000 rows each."""
     return max(1000, -(-total // 32))
 
 

@@ -23,7 +23,7 @@ from joinengine.operators.timing import Flow
 
 @dataclass(frozen=True, slots=True)
 class Novelty(NoveltySpec, InTimeOrder, Operator):
-    """Tuples that resemble none of those before them under their key; see NoveltySpec.
+    """Finds tuples that resemble no earlier tuple of their key; see NoveltySpec.
 
     State follows the layout at once: a tuple looks for others at one instance only.
     """
