@@ -84,7 +84,7 @@ class Alerts:
     #: joins without a window -> (rows, bytes) that they hold; and the joins already named
     _endless: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warned: set[int] = field(default_factory=set)
-    #: operator -> how many batches in a row ended with a full instance; and the operators already named
+    #: operator -> how many batches in a row ended with a full instance; and those already named
     _full: dict[int, int] = field(default_factory=dict)
     _overfull: set[int] = field(default_factory=set)
 
