@@ -10,7 +10,6 @@ and all of a batch before any of the next.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from joinengine.results.kafka_writers import (
 from joinengine.results.showings import Held
 from joinengine.results.sinks import check_staged, is_handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
-from joinengine.state.checkpoint import Checkpoint, read_note
+from joinengine.state.checkpoint import Checkpoint, read_note, write_note
 from joinengine.world.kafka_clients import Cluster, library
 
 #: The note of a checkpoint.
@@ -171,7 +170,7 @@ class KafkaTarget(Target):
             "topic": self.shape.topic,
             "producers": self.writers.count,
         }
-        self.checkpoint.storage.put(NOTE, json.dumps(about).encode())
+        write_note(self.checkpoint, NOTE, about)
 
     def _make_tokens(self) -> None:
         """Make the topic of tokens, unless it is there.

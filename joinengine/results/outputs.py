@@ -20,7 +20,7 @@ from typing import Any
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
 from joinengine.results.sinks import STAGING, marker_of
 from joinengine.state import manifests
-from joinengine.state.checkpoint import Checkpoint, read_note
+from joinengine.state.checkpoint import Checkpoint, read_note, write_note
 from joinengine.world.storage import Storage
 
 #: The note of a checkpoint: the output folder.
@@ -80,7 +80,7 @@ def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) ->
         }
         output.create(marker_of(query), json.dumps(about).encode())
     if _noted(checkpoint) != output.folder:
-        checkpoint.storage.put(NOTE, json.dumps({"folder": output.folder}).encode())
+        write_note(checkpoint, NOTE, {"folder": output.folder})
 
 
 def _is_new(checkpoint: Checkpoint) -> bool:
