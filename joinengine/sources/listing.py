@@ -39,6 +39,7 @@ from joinengine.sources.schemas import (
 )
 from joinengine.sources.sourcefiles import SourceFile, find, look_at, opened
 from joinengine.world.buckets import is_url
+from joinengine.world.local import check_blame
 
 _log = logging.getLogger("joinengine")
 #: Footers are read by so many threads: a footer is a wait for the disk.
@@ -257,6 +258,7 @@ def read_footers(
         try:
             metadata: Any = pq.read_metadata(opened(file.path))
         except (pa.ArrowException, OSError) as error:
+            check_blame(f"source file {file.path}", error)
             return f"is not a whole Parquet file ({in_a_line(error)})"
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         least = None if time is None else least_time(metadata, time)

@@ -259,7 +259,7 @@ def test_a_marker_of_an_earlier_version_counts(transformed):
     (Path(sink.checkpoint.storage.folder) / "deliveries").mkdir()
     for damaged in (b"", marker[:9], b"[1, 2]", b"3"):
         sink.checkpoint.storage.put("deliveries/00000003.json", damaged)
-        with pytest.raises(DamagedState, match="deliveries/00000003.json is truncated or was alt"):
+        with pytest.raises(DamagedState, match=r"00000003.json is truncated"):
             sink.deliver(3, files, generation=2)
     sink.checkpoint.storage.put("deliveries/00000003.json", marker)
     sink.deliver(3, files, generation=2)
