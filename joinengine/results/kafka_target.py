@@ -83,8 +83,16 @@ class KafkaTarget(Target):
 
     @override
     def may_hold(self) -> bool:
-        """It may if the checkpoint notes who has written with transactions."""
-        return self.writers.exactly_once and noted(self.checkpoint) is not None
+        """It may if the checkpoint notes who has written with transactions.
+
+        An old copy of a checkpoint may be of a time before it did, but its tokens are there.
+        """
+        if not self.writers.exactly_once:
+            return False
+        kafka = library()
+        return noted(self.checkpoint) is not None or self._has_tokens(
+            kafka.admin.AdminClient(self.cluster.config()), kafka
+        )
 
     @override
     def open(self, generation: int) -> None:
