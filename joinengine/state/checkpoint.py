@@ -146,6 +146,13 @@ def write_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> None:
     checkpoint.storage.put(ACCOUNT, sealed(account))
 
 
+def create_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> bool:
+    """Write the account of the first query; False: another one, with another id, was first."""
+    checkpoint.storage.create(ACCOUNT, sealed(account))
+    first = read_account(checkpoint)
+    return first is not None and first["id"] == account["id"]
+
+
 def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """The account of the query that owns the checkpoint; None: no query does.
 

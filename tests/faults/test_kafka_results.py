@@ -19,12 +19,7 @@ from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidReq
 from joinengine.results import kafka_writers
 from joinengine.results.kafka_messages import Shape, Value
 from joinengine.results.kafka_target import KafkaTarget, Writers, check_note, noted
-from joinengine.results.kafka_writers import (
-    DeliverReport,
-    DeliverTask,
-    deliver,
-    read_token,
-)
+from joinengine.results.kafka_writers import DeliverReport, DeliverTask, deliver, read_token
 from joinengine.results.token_sinks import ShutOut, TokenSink
 from joinengine.state.checkpoint import write_note
 from joinengine.wire.codec import decode, encode
@@ -393,3 +388,12 @@ def test_what_a_checkpoint_has_delivered_to_is_kept(tmp_path, broker):
     time.sleep(0.5)
     with pytest.raises(DamagedState, match="which says what was delivered, is gone"):
         check_note(there, name, here, topic, None)
+
+
+def test_a_copy_of_before_the_first_delivery_is_refused(tmp_path, broker):
+    topic = fresh_topic(broker)
+    go_on(start(tmp_path, broker, topic), 2)
+    for part in ("kafka.json", "manifest", "boundary"):
+        subprocess.run(["rm", "-r", tmp_path / "joinengine" / part], check=True)
+    with pytest.raises(DamagedState, match="holds results of this query up to batch 1, and the ne"):
+        go_on(start(tmp_path, broker, topic), 2)
