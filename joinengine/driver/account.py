@@ -11,7 +11,7 @@ from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import in_words
 from joinengine.operators.base import QuerySpec
-from joinengine.state.checkpoint import Checkpoint, read_account, write_account
+from joinengine.state.checkpoint import Checkpoint, create_account, read_account, write_account
 from joinengine.state.fence import check_markers
 from joinengine.state.manifests import FORMAT, READ
 
@@ -24,19 +24,32 @@ _SECONDS = re.compile(r"(-?\d+\.?\d*) s\b")
 
 
 class Claim(NamedTuple):
-    """A query that may use a checkpoint. `content`: the account to write; None: it is there."""
+    """A query that may use a checkpoint.
+
+    `content`: the account to write; None: it is there. `is_new`: no query had the checkpoint.
+    """
 
     query: str
     content: dict[str, Any] | None
+    is_new: bool = False
 
     def take(self, checkpoint: Checkpoint) -> str:
-        """Make the checkpoint that of the query; the query's id."""
+        """Make the checkpoint that of the query; the query's id.
+
+        Raises CheckpointMismatch if another one has made the new checkpoint its own meanwhile.
+        """
         if self.content is not None or checkpoint.mode is not None:
             checkpoint.create()
         else:
             checkpoint.mend()
-        if self.content is not None:
+        if self.content is not None and not self.is_new:
             write_account(checkpoint, self.content)
+        elif self.content is not None and not create_account(checkpoint, self.content):
+            raise CheckpointMismatch(
+                f"checkpoint {checkpoint.location} was new, and another start has begun it at the "
+                "same moment; nothing is lost: leave this driver stopped, or give it a "
+                "checkpointLocation of its own"
+            )
         return self.query
 
 
@@ -95,7 +108,7 @@ def claim(
     about = {"format": FORMAT, "id": query_id, _EXACT: True}
     about |= {} if zone is None else {"zone": zone}
     content = about | {"query": wanted, "streams": kept}
-    return Claim(query_id, content)
+    return Claim(query_id, content, is_new=True)
 
 
 def _not_ours(checkpoint: Checkpoint) -> str:

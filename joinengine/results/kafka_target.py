@@ -10,7 +10,6 @@ and all results of a batch precede those of the next.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from joinengine.results.kafka_writers import (
 from joinengine.results.showings import Held
 from joinengine.results.sinks import check_staged, is_handed_over, note_handed_over
 from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
-from joinengine.state.checkpoint import Checkpoint, read_note
+from joinengine.state.checkpoint import Checkpoint, read_note, write_note
 from joinengine.world.kafka_clients import Cluster, library
 
 #: The note of a checkpoint.
@@ -84,8 +83,16 @@ class KafkaTarget(Target):
 
     @override
     def may_hold(self) -> bool:
-        """As in Target: True if the checkpoint notes writers with transactions."""
-        return self.writers.exactly_once and noted(self.checkpoint) is not None
+        """As in Target: True if the checkpoint notes writers with transactions, or has tokens.
+
+        An old copy of a checkpoint may lack the note, but its tokens are in their topic.
+        """
+        if not self.writers.exactly_once:
+            return False
+        kafka = library()
+        return noted(self.checkpoint) is not None or self._has_tokens(
+            kafka.admin.AdminClient(self.cluster.config()), kafka
+        )
 
     @override
     def open(self, generation: int) -> None:
@@ -171,7 +178,7 @@ class KafkaTarget(Target):
             "topic": self.shape.topic,
             "producers": self.writers.count,
         }
-        self.checkpoint.storage.put(NOTE, json.dumps(about).encode())
+        write_note(self.checkpoint, NOTE, about)
 
     def _make_tokens(self) -> None:
         """Create the topic of tokens, unless it exists.

@@ -10,13 +10,13 @@ driver that delivers it again does nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from typing_extensions import override
 
 from joinengine.model.errors import DataLost
+from joinengine.results.file_lists import content_of, listed
 from joinengine.results.sinks import ParquetSink
 from joinengine.results.staging import visible_name
 from joinengine.world.storage import Storage, StoredFile, numbers
@@ -24,6 +24,8 @@ from joinengine.world.storage import Storage, StoredFile, numbers
 #: The number before that of the first batch.
 NOTHING = -1
 _LIST = ".json"
+#: The list of a batch that was fetched.
+_FETCHED = b"null"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Offered:
 
     def offer(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Write the list of a batch."""
-        self.storage.put(_list(batch), json.dumps([asdict(file) for file in files]).encode())
+        self.storage.put(_list(batch), content_of(_list(batch), files))
 
     def files(self, after: int, through: int) -> list[StoredFile]:
         """The files of the batches after `after`, up to `through`.
@@ -62,16 +64,16 @@ class Offered:
             if batch <= through:
                 self.storage.delete(*(file.name for file in self._files(batch) or ()))
         if through in self.batches:
-            self.storage.put(_list(through), json.dumps(None).encode())
+            self.storage.put(_list(through), _FETCHED)
         self.storage.delete(*(_list(batch) for batch in self.batches if batch < through))
 
     def _files(self, batch: int) -> list[StoredFile] | None:
         """The files of a batch; None: they were fetched."""
         try:
-            rows = json.loads(self.storage.get(_list(batch)))
+            is_fetched = self.storage.get(_list(batch)) == _FETCHED
+            return None if is_fetched else listed(self.storage, _list(batch))
         except FileNotFoundError:
             return None
-        return None if rows is None else [StoredFile(**row) for row in rows]
 
 
 class OfferedSink(ParquetSink):

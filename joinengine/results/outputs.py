@@ -18,10 +18,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
+from joinengine.model.errors import (
+    CheckpointMismatch,
+    DamagedState,
+    InvalidRequest,
+    JoinEngineError,
+)
 from joinengine.results.sinks import STAGING, marker_of
 from joinengine.state import manifests
-from joinengine.state.checkpoint import Checkpoint, read_note
+from joinengine.state.checkpoint import Checkpoint, read_note, write_note
 from joinengine.world.storage import Storage
 
 #: The note of a checkpoint: the output folder.
@@ -81,7 +86,7 @@ def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) ->
         }
         output.create(marker_of(query), json.dumps(about).encode())
     if _noted(checkpoint) != output.folder:
-        checkpoint.storage.put(NOTE, json.dumps({"folder": output.folder}).encode())
+        write_note(checkpoint, NOTE, {"folder": output.folder})
 
 
 def _is_new(checkpoint: Checkpoint) -> bool:
@@ -231,9 +236,11 @@ def _numbered(output: Storage, below: str = "") -> Iterator[tuple[str, str | Non
     except OSError as error:
         raise InvalidRequest(
             f"path: {folder.folder} cannot be listed ({error.strerror}), so whose results it holds "
-            "is unknown; grant this user read permission, remove the link if it leads back to a "
-            "folder above it, or use another folder"
+            "is unknown; remove the link if it leads back to a folder above it, or use another "
+            "folder"
         ) from None
+    except JoinEngineError as error:
+        raise InvalidRequest(f"path: {error}") from None
     for name in names:
         path = f"{below}/{name}" if below else name
         match = _RESULT.fullmatch(name)

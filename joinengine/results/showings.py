@@ -16,14 +16,13 @@ on.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from joinengine.model.errors import DamagedState
 from joinengine.state import fence
-from joinengine.state.checkpoint import Checkpoint, crc_of
+from joinengine.state.checkpoint import Checkpoint, sealed, unsealed
 from joinengine.state.manifest import Manifest
 from joinengine.world.storage import StoredFile, numbers
 
@@ -55,14 +54,12 @@ def find(checkpoint: Checkpoint, start: int) -> Showing | None:
     """
     name = f"{start:08d}"
     try:
-        plain = dict(json.loads(checkpoint.showings.get(name)))
-        # An older version wrote no CRC, and the other two parts alone.
-        crc32 = plain.pop("crc32", None)
-        if crc32 == crc_of(plain) or (crc32 is None and len(plain) == 2):
+        plain = unsealed(checkpoint.showings.get(name), "through", "files")
+        if plain.get("first", start) == start:  # an older version did not say it
             return Showing(plain["through"], tuple(plain["files"]))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         pass
     raise DamagedState(
         f"showing {checkpoint.showings.folder}/{name} is truncated or was altered; restore it from "
@@ -75,8 +72,7 @@ def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str
 
     Raises TakenOver if the batch `through` is closed.
     """
-    plain = {"through": through, "files": list(files)}
-    content = json.dumps({**plain, "crc32": crc_of(plain)}).encode()
+    content = sealed({"first": start, "through": through, "files": list(files)})
     checkpoint.showings.create(f"{start:08d}", content)
     # This must follow the creation: before a showing is removed, all batches up to one after it
     # are closed.

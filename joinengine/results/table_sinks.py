@@ -12,9 +12,7 @@ same name has no token, and would get only the last batches.
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,13 +22,14 @@ from typing_extensions import override
 
 from joinengine.model.errors import CheckpointMismatch, JoinEngineError
 from joinengine.model.query import CHANGE
+from joinengine.results.file_lists import content_of, listed
 from joinengine.results.merging import Merge, together
 from joinengine.results.showings import Held, still_held
 from joinengine.results.sinks import STAGING, show
 from joinengine.results.staging import visible_name
 from joinengine.results.targets import SinkTarget, ToParquet
-from joinengine.results.token_sinks import OutcomeUnknown, Target, TokenSink
-from joinengine.state.checkpoint import Checkpoint, read_note
+from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, Target, TokenSink
+from joinengine.state.checkpoint import Checkpoint, read_note, write_note
 from joinengine.world.storage import Storage, StoredFile, verify
 
 #: The note of a checkpoint: the table that it writes.
@@ -106,11 +105,11 @@ class TableSink(TokenSink):
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
         """Refuse held-back results that are neither staged here nor renamed already."""
-        for batch, files in still_held(checkpoint, held):
-            for stored in files:
-                visible = name_of(batch, self.to.query, stored.name)
-                if not (self.staging.exists(stored.name) or self.to.files.exists(visible)):
-                    super().check_held(held, checkpoint)
+        held = still_held(checkpoint, held)
+        through, _ = self._marked(held) or (NOTHING, ())
+        for batch, files in held:
+            if batch > through and not all(self._is_there(batch, file) for file in files):
+                super().check_held(held, checkpoint)
 
     @override
     def _deliver(self, batches: Held, generation: int) -> None:
@@ -124,33 +123,56 @@ class TableSink(TokenSink):
         """Merge the files of several batches before the commit, exactly once.
 
         A mark says which merged files count. So the next driver commits the same files that a
-        killed driver may have renamed into the table's folder. All batches stay in the list, since
-        the target looks at the first.
+        killed driver may have renamed into the table's folder, before later batches. All batches
+        stay in the list, since the target looks at the first.
         """
-        mark = f"merged-{batches[0][0]:08d}-{batches[-1][0]:08d}.json"
-        files = self._merged(mark, batches, generation) if len(batches) > 1 else None
-        if files is None:
+        marked = self._marked(batches) or self._merged(batches, generation)
+        if marked is None:
             self.to.commit(batches)
             return
-        empty = tuple((batch, ()) for batch, _ in batches[:-1])
-        self.to.commit((*empty, (batches[-1][0], files)))
-        storage = self.checkpoint.storage  # also removes marks that killed drivers have left
+        through, files = marked
+        empty = tuple((batch, ()) for batch, _ in batches if batch < through)
+        self.to.commit((*empty, (through, files)))
+        storage = self.checkpoint.storage  # a driver that was killed here has left its mark
+        mark = _mark(batches[0][0], through)
         storage.delete(*(n for n in storage.names() if n.startswith("merged-") and n <= mark))
+        if through < batches[-1][0]:
+            self._deliver_once(batches, generation)
 
-    def _merged(self, mark: str, batches: Held, generation: int) -> tuple[StoredFile, ...] | None:
-        """The merged files of batches, according to the mark; None: they are not merged."""
+    def _marked(self, batches: Held) -> tuple[int, tuple[StoredFile, ...]] | None:
+        """The last of the first batches that a mark says are merged, and the merged files.
+
+        None: there is no mark, or only one of a driver that was shut out before it renamed a file.
+        """
+        if len(batches) < 2:
+            return None
+        marks = self.checkpoint.storage
+        there = set(marks.names())
+        for through, _ in reversed(batches):
+            mark = _mark(batches[0][0], through)
+            if mark in there:
+                files = tuple(listed(marks, mark))
+                if files and all(self._is_there(through, file) for file in files):
+                    return through, files
+        return None
+
+    def _is_there(self, batch: int, file: StoredFile) -> bool:
+        """Whether a file is staged, or has become visible as one of `batch`."""
+        visible = name_of(batch, self.to.query, file.name)
+        return self.staging.exists(file.name) or self.to.files.exists(visible)
+
+    def _merged(self, batches: Held, generation: int) -> tuple[int, tuple[StoredFile, ...]] | None:
+        """Merge the files of batches, and mark it; as `_marked`. None: they are not merged."""
         staged = [file for _, files in batches for file in files]
-        checkpoint = self.checkpoint.storage
-        with suppress(FileNotFoundError):
-            return _marked(checkpoint.get(mark))
-        # A delivery without merging may already have begun to rename the files.
-        if self.merge is None or not self.staging.exists(staged[0].name):
+        # A delivery without merging may have begun to rename them.
+        if self.merge is None or len(batches) < 2 or not self.staging.exists(staged[0].name):
             return None
         merged = together(staged, self.staging, generation, self.cutting, self.fsync, self.merge)
-        rows = [(file.name, file.size_bytes, file.crc32) for file in merged]
-        checkpoint.create(mark, json.dumps(rows).encode())
-        self._check_alone(batches[-1][0], generation)  # a newer driver may have removed the mark
-        return _marked(checkpoint.get(mark))
+        through = batches[-1][0]
+        mark, marks = _mark(batches[0][0], through), self.checkpoint.storage
+        marks.create(mark, content_of(mark, merged))
+        self._check_alone(through, generation)  # else a newer driver may have removed it
+        return through, tuple(listed(marks, mark))
 
     def _take_over(self, batches: Held) -> None:
         """Copy the results that were staged for the checkpoint's previous sink.
@@ -174,15 +196,15 @@ class TableSink(TokenSink):
             return
         identity = self.to.make()
         if self._noted is None:
-            note = json.dumps({"table": self.to.name, "id": identity}).encode()
-            self.checkpoint.storage.put(NOTE, note)
+            write_note(self.checkpoint, NOTE, {"table": self.to.name, "id": identity})
             self._noted = self.to.name, identity
         check_same(self.to.name, self._noted[1], identity)
         self._is_made = True
 
 
-def _marked(content: bytes) -> tuple[StoredFile, ...]:
-    return tuple(StoredFile(*row) for row in json.loads(content))
+def _mark(first: int, last: int) -> str:
+    """The file that says by which files these batches are merged."""
+    return f"merged-{first:08d}-{last:08d}.json"
 
 
 def name_of(batch: int, query: str, staged: str) -> str:

@@ -40,6 +40,7 @@ from joinengine.sources.schemas import (
 )
 from joinengine.sources.sourcefiles import SourceFile, find, look_at, opened
 from joinengine.world.buckets import is_url
+from joinengine.world.local import check_blame
 
 _log = logging.getLogger("joinengine")
 #: The number of threads that read footers, since reading a footer means waiting for the disk.
@@ -258,6 +259,7 @@ def read_footers(
         try:
             metadata: Any = pq.read_metadata(opened(file.path))
         except (pa.ArrowException, OSError) as error:
+            check_blame(f"source file {file.path}", error)
             return f"is not a whole Parquet file ({in_a_line(error)})"
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         least = None if time is None else least_time(metadata, time)

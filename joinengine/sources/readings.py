@@ -35,6 +35,7 @@ from joinengine.sources.transforms import (
     steps_from_json,
     steps_to_json,
 )
+from joinengine.world.local import check_blame
 
 _READ_ROWS = 1 << 17
 
@@ -87,6 +88,7 @@ class Reading(Projection):
                     if kept.num_rows:
                         yield conform(kept, self.schema)
         except (pa.ArrowException, OSError) as error:
+            check_blame(f"source file {path}", error)
             raise unreadable(path, f"cannot be read ({in_a_line(error)})") from None
 
     def _given(self, path: str, needed: Sequence[pa.Field]) -> dict[str, pa.Scalar]:

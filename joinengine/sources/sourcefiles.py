@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from joinengine.model.errors import JoinEngineError
 from joinengine.world import buckets
 from joinengine.world.buckets import is_url
+from joinengine.world.local import check_blame
 from joinengine.world.remote import RemoteStorage
 
 #: How many names are read at a time.
@@ -179,6 +180,7 @@ def _reading(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NOTHING_THERE:
             return
+        check_blame(f"source {path}", error)
         raise JoinEngineError(
             f"source {path} cannot be read ({error.strerror}), so what lies there would be "
             "missing; give this process the right to read it, or move it out of the source. "

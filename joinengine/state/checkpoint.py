@@ -138,13 +138,19 @@ class Checkpoint:
 
 #: The account of the query that owns the checkpoint.
 ACCOUNT = "query.json"
-_PARTS = {"format", "id", "query"}
+_PARTS = ("format", "id", "query")
 
 
 def write_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> None:
     """Write the account of the query, with its CRC."""
-    sealed = {**account, "crc32": crc_of(account)}
-    checkpoint.storage.put(ACCOUNT, json.dumps(sealed, indent=1).encode())
+    checkpoint.storage.put(ACCOUNT, sealed(account))
+
+
+def create_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> bool:
+    """Write the account of the first query; False: another one, with another id, was first."""
+    checkpoint.storage.create(ACCOUNT, sealed(account))
+    first = read_account(checkpoint)
+    return first is not None and first["id"] == account["id"]
 
 
 def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
@@ -158,18 +164,17 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
             raise DamagedState(f"{path} is missing; restore it from a copy")
         return None
     try:
-        account = dict(json.loads(storage.get(ACCOUNT)))
-    except (ValueError, TypeError, RecursionError):
-        account = {}
-    # An older version wrote no CRC, and only these parts.
-    crc32 = account.pop("crc32", None)
-    whole = account.keys() == _PARTS if crc32 is None else crc32 == crc_of(account)
-    if not whole:
+        return unsealed(storage.get(ACCOUNT), *_PARTS)
+    except ValueError:
         raise DamagedState(
             f"{path} does not match its CRC, so it is truncated or was altered; restore it from a "
             "copy"
-        )
-    return account
+        ) from None
+
+
+def write_note(checkpoint: Checkpoint, name: str, note: Mapping[str, Any]) -> None:
+    """Write what a sink notes to the file `name`, with its CRC."""
+    checkpoint.storage.put(name, sealed(note))
 
 
 def read_note(
@@ -177,20 +182,39 @@ def read_note(
 ) -> dict[str, Any] | None:
     """The entries of a sink's note in the file `name`; None: there is no such file.
 
-    Raises DamagedState if an entry is missing. `names`: the place that the note names, in words.
+    Raises DamagedState if it is not what was written. `names`: the place that the note names, in
+    words.
     """
     try:
-        note = json.loads(checkpoint.storage.get(name))
-        return {entry: note[entry] for entry in entries}
+        return unsealed(checkpoint.storage.get(name), *entries)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         raise DamagedState(
             f"{checkpoint.storage.folder}/{name}, {names}, is truncated or was altered; restore it "
             "from a copy"
         ) from None
 
 
-def crc_of(account: Mapping[str, Any]) -> int:
-    """The CRC-32 of plain values, in whichever order they are written."""
-    return zlib.crc32(json.dumps(account, sort_keys=True).encode())
+def sealed(values: Mapping[str, Any]) -> bytes:
+    """The content of a file that holds plain values and their CRC-32, in whichever order."""
+    return json.dumps({**values, "crc32": _crc_of(values)}, indent=1).encode()
+
+
+def unsealed(content: bytes, *entries: str) -> dict[str, Any]:
+    """The values in `content`. Raises ValueError if they are not those that were sealed.
+
+    An older version wrote no CRC, and these `entries` alone.
+    """
+    try:
+        values = dict(json.loads(content))
+    except (TypeError, RecursionError):
+        raise ValueError from None
+    crc32 = values.pop("crc32", None)
+    if not (values.keys() == set(entries) if crc32 is None else crc32 == _crc_of(values)):
+        raise ValueError
+    return values
+
+
+def _crc_of(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 
-from joinengine.model.errors import DamagedState, taken_over
+from joinengine.model.errors import DamagedState, JoinEngineError, taken_over
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, numbers
 
@@ -66,7 +66,7 @@ def claimed_by(generations: Storage, generation: int) -> dict[str, object]:
     """The host and process that a driver noted at its start; empty: not known."""
     try:
         driver = json.loads(generations.get(f"{generation:08d}"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, JoinEngineError):
         return {}
     return driver if isinstance(driver, dict) else {}
 

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from joinengine.model.errors import CannotWrite, DamagedState
+from joinengine.model.errors import CannotWrite, DamagedState, JoinEngineError
 from joinengine.world.storage import Entry, Storage, StoredFile
 
 #: The mode of folders that only their owner may use.
@@ -47,6 +47,13 @@ _REFUSALS = {
 }
 
 
+#: The same of errors on reading that are no fault of the file.
+_SHORT = (errno.EMFILE, errno.ENFILE)
+_UNREAD = {
+    **{number: _REFUSALS[number] for number in _SHORT},
+    errno.EACCES: ("this user has no read permission", "grant it read permission"),
+    errno.EPERM: ("this user has no read permission", "grant it read permission"),
+}
 #: What file systems without hard links answer; Linux and exFAT say that a link is not permitted.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -68,11 +75,16 @@ def writing(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """A folder in place of a file becomes DamagedState, as does a file in place of a parent."""
+    """A folder in place of a file becomes DamagedState, as does a file in place of a parent.
+
+    So does an error of a failed disk. An error that is no fault of the file, such as too many open
+    files, becomes a JoinEngineError, which nothing takes for damage.
+    """
     try:
         yield
     except OSError as error:
         _check_above(path, error)
+        _check_readable(path, error)
         if os.path.isdir(path):
             raise DamagedState(
                 f"{path} should be a file and is a folder; restore it from a copy"
@@ -100,6 +112,35 @@ def refused(path: str, number: int) -> CannotWrite:
     what, hint = _REFUSALS[number]
     return CannotWrite(
         f"{path} cannot be written: {what} ({os.strerror(number)}); nothing is lost: {hint}, and "
+        "start the query again"
+    )
+
+
+def _check_readable(path: str, error: OSError) -> None:
+    """Raise an error of the engine if a file or folder cannot be read, for a reason that helps."""
+    if error.errno == errno.EIO:
+        raise DamagedState(
+            f"{path} cannot be read: the disk has failed ({os.strerror(errno.EIO)}); check the "
+            "disk, or restore it from a copy"
+        ) from None
+    if error.errno in _UNREAD:
+        raise _unread(path, error.errno) from None
+
+
+def check_blame(path: str, error: BaseException) -> None:
+    """Raise a JoinEngineError if `error`, met on reading a file, is that too many are open.
+
+    Who leaves bad files out would leave whole ones out.
+    """
+    if isinstance(error, OSError) and error.errno in _SHORT:
+        raise _unread(path, error.errno) from None
+
+
+def _unread(path: str, number: int) -> JoinEngineError:
+    """The error for a file that cannot be read, though it may be whole, by its `errno`."""
+    what, hint = _UNREAD[number]
+    return JoinEngineError(
+        f"{path} cannot be read: {what} ({os.strerror(number)}); nothing is lost: {hint}, and "
         "start the query again"
     )
 
@@ -175,6 +216,9 @@ class LocalStorage(Storage):
                 ]
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            _check_readable(self.folder, error)
+            raise
 
     @override
     def names(self) -> list[str]:
@@ -183,6 +227,9 @@ class LocalStorage(Storage):
             return [name for name in os.listdir(self.folder) if name[0] != "."]
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            _check_readable(self.folder, error)
+            raise
 
     @override
     def exists(self, name: str) -> bool:

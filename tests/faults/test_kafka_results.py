@@ -18,14 +18,10 @@ from joinengine.driver.settings import Settings
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest, TakenOver
 from joinengine.results import kafka_writers
 from joinengine.results.kafka_messages import Shape, Value
-from joinengine.results.kafka_target import KafkaTarget, Writers, check_note
-from joinengine.results.kafka_writers import (
-    DeliverReport,
-    DeliverTask,
-    deliver,
-    read_token,
-)
+from joinengine.results.kafka_target import KafkaTarget, Writers, check_note, noted
+from joinengine.results.kafka_writers import DeliverReport, DeliverTask, deliver, read_token
 from joinengine.results.token_sinks import ShutOut, TokenSink
+from joinengine.state.checkpoint import write_note
 from joinengine.wire.codec import decode, encode
 from joinengine.world.kafka_clients import Cluster
 from joinengine.world.world import MACHINE
@@ -380,15 +376,24 @@ def test_what_a_checkpoint_has_delivered_to_is_kept(tmp_path, broker):
         check_note(there, name, here, topic, 3)
     with pytest.raises(CheckpointMismatch, match="and 'other' is asked for"):
         check_note(there, name, here, "other", None)
-    about = json.loads(there.storage.get("kafka.json"))
-    there.storage.put("kafka.json", json.dumps({**about, "cluster": "other"}).encode())
+    about = {**noted(there)}
+    write_note(there, "kafka.json", {**about, "cluster": "other"})
     with pytest.raises(CheckpointMismatch, match="belong to another one"):
         check_note(there, name, here, topic, None)
     there.storage.put("kafka.json", b'{"clus')
     with pytest.raises(DamagedState, match=r"kafka.json, which names the topic of the results, is"):
         check_note(there, name, here, topic, None)
-    there.storage.put("kafka.json", json.dumps(about).encode())
+    write_note(there, "kafka.json", about)
     broker.admin.delete_topics([tokens])[tokens].result(30)
     time.sleep(0.5)
     with pytest.raises(DamagedState, match="which says what was delivered, is gone"):
         check_note(there, name, here, topic, None)
+
+
+def test_a_copy_of_before_the_first_delivery_is_refused(tmp_path, broker):
+    topic = fresh_topic(broker)
+    go_on(start(tmp_path, broker, topic), 2)
+    for part in ("kafka.json", "manifest", "boundary"):
+        subprocess.run(["rm", "-r", tmp_path / "joinengine" / part], check=True)
+    with pytest.raises(DamagedState, match="holds results of this query up to batch 1, and the ne"):
+        go_on(start(tmp_path, broker, topic), 2)

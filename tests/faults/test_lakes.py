@@ -180,6 +180,31 @@ def test_a_driver_is_killed_while_it_merges_and_delivers(lake, step, merged_byte
     nothing_else(lake)
 
 
+@pytest.mark.parametrize("step", range(4, 10))
+@pytest.mark.parametrize("more", [(), range(40, 44)])
+def test_a_driver_is_killed_while_it_renames_what_is_merged_in_part(lake, step, more):
+    """Files of partitions without company are renamed as they are; a batch may come meanwhile."""
+    lake.partition()
+    sink, generation = lake.sink(60.0, 1 << 20)
+    ends = range(5), range(5, 12), range(20, 31)
+    held = lake.held(sink, generation, *ends)
+
+    def kill():
+        raise Killed
+
+    with at_step(sink, step, kill), pytest.raises(Killed):
+        sink.deliver_held(held, lake.checkpoint, generation, whole=True)
+    after, generation = lake.sink(60.0, 1 << 20)
+    after.check_held(held, lake.checkpoint)
+    if more:
+        held = (*held, (3, lake.stage(after, generation, more)))
+    assert after.deliver_held(held, lake.checkpoint, generation, whole=True) == ()
+    after.clean((), range(generation + 1))
+    assert lake.rows() == rows_of(table_of([n for numbers in (*ends, more) for n in numbers]))
+    nothing_else(lake)
+    assert not [name for name in lake.checkpoint.storage.names() if name.startswith("merged-")]
+
+
 @pytest.mark.parametrize("step", GATHERED)
 def test_a_driver_sleeps_while_it_merges_and_another_goes_on(lake, step):
     old, generation = lake.sink(60.0, 1 << 20)

@@ -24,6 +24,7 @@ from joinengine import (
     parquet_stream,
     within,
 )
+from joinengine.model.errors import DamagedState
 from joinengine.spark.query.frame_sinks import TransformedParquetSink
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
@@ -256,6 +257,10 @@ def test_a_marker_of_an_earlier_version_counts(transformed):
     parts = [one.partition("/")[2] for one in attempt]
     marker = json.dumps([name, parts]).encode()
     (Path(sink.checkpoint.storage.folder) / "deliveries").mkdir()
+    for damaged in (b"", marker[:9], b"[1, 2]", b"3"):
+        sink.checkpoint.storage.put("deliveries/00000003.json", damaged)
+        with pytest.raises(DamagedState, match=r"00000003.json is truncated"):
+            sink.deliver(3, files, generation=2)
     sink.checkpoint.storage.put("deliveries/00000003.json", marker)
     sink.deliver(3, files, generation=2)
     (shown,) = Path(sink.storage.folder).glob("*.parquet")

@@ -52,6 +52,17 @@ def test_a_claim_writes_nothing_before_it_is_taken(checkpoint, tmp_path):
     assert kept_columns(checkpoint, query.sources) == {0: "more"}
 
 
+def test_of_two_starts_at_the_same_moment_the_first_has_the_checkpoint(checkpoint):
+    """Else it would go on under the id of the other one, and not know its own results."""
+    wanted = account_of(two_way(None, 3))
+    first, second = examine(checkpoint, wanted), examine(checkpoint, wanted)
+    assert first.take(checkpoint) == first.query
+    with pytest.raises(CheckpointMismatch, match="another start has begun it at the same moment"):
+        second.take(checkpoint)
+    assert examine(checkpoint, wanted).query == first.query != second.query
+    assert first.take(checkpoint) == first.query  # a store may repeat a request
+
+
 def test_a_session_in_another_time_zone_is_warned(checkpoint, caplog):
     """Keys that are days of instants would be others from here on."""
     query, more = two_way(None, 3), with_columns(two_way(None, 3), pa.field("more", pa.string()))

@@ -383,7 +383,7 @@ def test_results_of_the_sink_before_are_taken_over_once(lake):
 def test_the_note_of_a_checkpoint_is_checked(lake):
     deliver(lake, range(10))
     note = lake.checkpoint.storage.get("table.json")
-    assert set(json.loads(note)) == {"table", "id"}
+    assert set(json.loads(note)) == {"table", "id", "crc32"}
     lake.checkpoint.storage.put("table.json", b"{")
     with pytest.raises(JoinEngineError, match=r"table.json, which names the table .* is truncated"):
         lake.sink()

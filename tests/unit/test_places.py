@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
@@ -13,7 +14,7 @@ from joinengine.spark.sources.locations import local_path, place
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
-from joinengine.world.memory import MemoryStorage, MemoryWorld
+from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
 
 
@@ -199,12 +200,12 @@ def test_a_folder_that_cannot_be_listed_is_named(world, tmp_path, monkeypatch):
     ):
         outputs.check(one, out, "one", outputs.Wanted())
 
-    def refuse(storage):
+    def refuse(folder):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(MemoryStorage, "names", refuse)
-    with pytest.raises(InvalidRequest, match=r"/out cannot be listed \(Permission denied\), so"):
-        list(outputs._results(world.storage("/out")))
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(InvalidRequest, match=r"/out cannot be read: .* \(Permission denied\); n"):
+        list(outputs._results(out))
 
 
 @pytest.mark.parametrize(

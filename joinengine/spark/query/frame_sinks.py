@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
+from joinengine.model.errors import DamagedState
 from joinengine.results import showings
 from joinengine.results.showings import Showing
 from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, check_marker, check_staged, show
@@ -79,11 +80,16 @@ class TransformedParquetSink(Sink):
 
     def _chosen_before(self, batch: int) -> Showing | None:
         """The attempt that counts according to an earlier version's marker; None: there is none."""
+        storage, marker = self.checkpoint.storage, f"deliveries/{batch:08d}.json"
         try:
-            name, parts = json.loads(self.checkpoint.storage.get(f"deliveries/{batch:08d}.json"))
+            name, parts = json.loads(storage.get(marker))
+            return Showing(batch, tuple(f"{name}/{part}" for part in parts))
         except FileNotFoundError:
             return None
-        return Showing(batch, tuple(f"{name}/{part}" for part in parts))
+        except (ValueError, TypeError, RecursionError):
+            raise DamagedState(
+                f"{storage.folder}/{marker} is truncated or was altered; restore it from a copy"
+            ) from None
 
     def _attempt(self, batch: int, files: Sequence[StoredFile], generation: int) -> list[str]:
         """Write the transformed results into a new folder of the staging folder; their files."""

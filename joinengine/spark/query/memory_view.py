@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from joinengine.results.file_lists import content_of, listed
 from joinengine.results.staging import PLAIN
 from joinengine.spark.sources.frames import frame_of, read_exactly, store
 from joinengine.spark.sources.types import arrow_schema
 from joinengine.world.buckets import is_url
-from joinengine.world.storage import Storage, StoredFile
+from joinengine.world.storage import Storage
 
 
 def view_writer(spark: SparkSession, files: Storage, name: str) -> Callable[[DataFrame, int], None]:
@@ -25,10 +25,9 @@ def view_writer(spark: SparkSession, files: Storage, name: str) -> Callable[[Dat
         """Write a batch. A list of its files makes it visible, so a repeated batch counts once."""
         schema = arrow_schema(frame.schema)
         stored = store(frame, files, f"batch={batch:08d}", PLAIN, schema)
-        rows = [(file.name, file.size_bytes, file.crc32) for file in stored]
-        files.put(f"{batch:08d}.json", json.dumps(rows).encode())
-        lists = sorted(listed for listed in files.names() if listed.endswith(".json"))
-        shown = [StoredFile(*row) for listed in lists for row in json.loads(files.get(listed))]
+        files.put(f"{batch:08d}.json", content_of(f"{batch:08d}.json", stored))
+        lists = sorted(name for name in files.names() if name.endswith(".json"))
+        shown = [file for name in lists for file in listed(files, name)]
         frame_of(spark, schema, files, shown).createOrReplaceTempView(name)
 
     return in_store if is_url(files.folder) else in_folder
