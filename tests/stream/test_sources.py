@@ -161,6 +161,18 @@ def test_a_frame_with_a_type_that_we_cannot_carry_is_refused_by_column(spark, in
         StreamJoin(frame, right, on=equi("value", "key"), instances=2)
 
 
+@pytest.mark.parametrize("kind", ["string collate UTF8_LCASE", "array<string collate UNICODE>"])
+def test_text_that_spark_does_not_compare_by_its_bytes_is_refused(spark, inputs, kind):
+    """Two texts that are equal to Spark would not meet."""
+    rate = spark.readStream.format("rate").load()
+    frame = rate.selectExpr("value", f"named_struct('c', cast(null as {kind})) s")
+    right = parquet_stream(spark, inputs / "right")
+    with pytest.raises(InvalidRequest, match=r"a DataFrame: column 's' .* by its bytes"):
+        StreamJoin(frame, right, on=equi("value", "key"), instances=2)
+    with pytest.raises(InvalidRequest, match=r"schema: column 'name' .* by its bytes"):
+        parquet_stream(spark, inputs / "left", schema=f"id bigint, name {kind}")
+
+
 # Columns that come while the query lives
 
 
