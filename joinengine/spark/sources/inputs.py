@@ -176,7 +176,8 @@ class Table:
         """As a DataFrame."""
         if is_url(self.path):
             return frame_in_store(self.spark, self.path, self.schema)
-        frame: DataFrame = self.spark.read.parquet(self.path).select(*self.schema.names)
+        names = (f"`{name.replace('`', '``')}`" for name in self.schema.names)
+        frame: DataFrame = self.spark.read.parquet(self.path).select(*names)
         return frame
 
 
