@@ -93,7 +93,7 @@ class StreamAggregate(StreamQuery):
         self._merges_sized = self._is_sized or aggregators is not None
         _check_merging(aggregators, merge_every, runs=runs)
         self._merge_every = merge_every
-        exact = session.case_sensitive()
+        exact = session.case_sensitive(self._spark)
         is_net = isinstance(source, StreamJoin) and source._told is not None
         plain = self._schema.remove(len(self._schema) - 1) if is_net else self._schema
         fields = _groups(by, plain, exact=exact)
@@ -101,7 +101,7 @@ class StreamAggregate(StreamQuery):
         self._choice.check(Equi(groups, groups), self._instances)
         LayoutPolicy(divides=not runs).check(self._choice)
         self._time, panes = self._settled(window)
-        zone, columns = session.zone(), list[tuple[Side, str]]()
+        zone, columns = session.zone(self._spark), list[tuple[Side, str]]()
         compiled = [
             compile_aggregate(name, text, plain, columns, zone, exact=exact)
             for name, text in aggregates.items()
@@ -178,7 +178,7 @@ class StreamAggregate(StreamQuery):
         else:
             if isinstance(window.panes, Panes):
                 check_slide("windows", window.panes.size_us, window.panes.slide_us)
-            exact = session.case_sensitive()
+            exact = session.case_sensitive(self._spark)
             columns = tuple(
                 require_column(self._schema, name, "windows", exact=exact).name
                 for name in window.times

@@ -47,7 +47,7 @@ def parquet_sink(
     output = MACHINE.storage(folder, fsync=settings.fsync)
     columns = partitions
     if join.transform is None:
-        columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
+        columns = check_partitions(join.schema, columns, exact=session.case_sensitive(join.spark))
     shared, overwrite = (given.value_of(options, name) for name in ("shared", "overwrite"))
     owned = Output(folder, Wanted(shared, overwrite, columns, join.transform is not None))
     codec = given.value_of(options, "compression")
@@ -56,7 +56,7 @@ def parquet_sink(
     cutting = Cutting(
         codec,
         columns,
-        session.zone(),
+        session.zone(join.spark),
         given.value_of(options, "targetFileSize"),
     )
     every = given.value_of(options, "compactEvery")

@@ -116,9 +116,9 @@ class StreamJoin(StreamQuery):
         self._table = checks.table_side(left, right)
         self._choice = asked_or_auto(layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
-        written, exact, zone = condition(on), session.case_sensitive(), session.zone()
-        self._how = join_type(how)
-        self._schemas = (schema_of_side(left), schema_of_side(right))
+        written, spark = condition(on), self._spark
+        exact, zone = session.case_sensitive(spark), session.zone(spark)
+        self._how, self._schemas = join_type(how), (schema_of_side(left), schema_of_side(right))
         self._told = self._told_by(changes, written, exact=exact)
         plain = change_checks.without(self._told, self._schemas)
         if self._latest is None:
@@ -281,7 +281,8 @@ class StreamJoin(StreamQuery):
                 "If it is to be a stream, read it with spark.readStream or parquet_stream; else "
                 "leave within out: joined rows keep the event time of the stream"
             )
-        window = checks.found_times(window, self._schemas, exact=session.case_sensitive())
+        exact = session.case_sensitive(self._spark)
+        window = checks.found_times(window, self._schemas, exact=exact)
         checks.check_ahead(window.ahead_us, "within", self._flat()[1])
         return checks.check_window(window, self._schemas, self._sources_of_time(window))
 

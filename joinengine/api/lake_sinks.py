@@ -75,7 +75,7 @@ def _delta(
     if "path" not in options:
         raise InvalidRequest("delta: path is missing; give .option('path', folder of the table)")
     folder = place(options["path"], "path")
-    exact = session.case_sensitive()
+    exact = session.case_sensitive(join.spark)
     keys = _merge_keys(join, options, exact=exact)
     if keys:
         rows = pa.schema(list(join.schema)[:-1])
@@ -135,7 +135,7 @@ def _iceberg(
         raise InvalidRequest("iceberg: table is missing; give .option('table', 'namespace.table')")
     table = options["table"]
     catalog = catalog_of(options)
-    keys = _merge_keys(join, options, exact=session.case_sensitive())
+    keys = _merge_keys(join, options, exact=session.case_sensitive(join.spark))
     rows = pa.schema(list(join.schema)[:-1]) if keys else join.schema
     check_keys(rows, keys)
     by = iceberg.check_table(catalog, table, rows)

@@ -126,7 +126,7 @@ def latest(
             "latest: expected a stream of parquet_stream or kafka_stream, of which joinengine "
             "knows how far it goes; found a DataFrame"
         )
-    columns, exact = stream.delivered, session.case_sensitive()
+    columns, exact = stream.delivered, session.case_sensitive(stream.spark)
     names = tuple(
         require_column(columns, name, "latest: key", exact=exact).name
         for name in check_names(key, "latest: key", "latest(customers, key='id')")

@@ -26,7 +26,7 @@ from joinengine.operators.multiway.chains import Planned, with_multiway
 from joinengine.reporting.explain import explain
 from joinengine.reporting.notebook import operators_html, page_part
 from joinengine.spark.query.frame_sinks import Transform
-from joinengine.spark.session.session import parallelism
+from joinengine.spark.session.session import current, parallelism
 from joinengine.spark.sources import types
 from joinengine.spark.sources.inputs import Source, Table
 from joinengine.spark.sources.own_streams import OwnStream
@@ -101,13 +101,19 @@ class StreamQuery:
         """A writer, which chooses the sink and starts the query."""
         return JoinWriter(self._resolved(), of=repr(self))
 
+    @property
+    def _spark(self) -> SparkSession:
+        """The session of the first stream."""
+        first = next(source for source in self._flat()[1] if not checks.is_table(source))
+        spark: SparkSession = first.sparkSession if isinstance(first, DataFrame) else first.spark
+        return spark
+
     def _resolved(self, *, as_written: bool = False) -> ResolvedJoin:
         """The query with all that a start needs; `as_written`: without multiway joins."""
         sources = self._flat()[1]
         planned = self._as_written() if as_written else self._planned()
-        first = next(source for source in sources if not checks.is_table(source))
         return ResolvedJoin(
-            spark=first.sparkSession if isinstance(first, DataFrame) else first.spark,
+            spark=self._spark,
             query=planned.query,
             choices=planned.choices,
             sources=sources,
@@ -161,7 +167,7 @@ class StreamQuery:
     @property
     def _results(self) -> ResultSteps:
         """The steps behind the last operator."""
-        return ResultSteps(self._output_schema(), self._finish, self._is_changelog)
+        return ResultSteps(self._spark, self._output_schema(), self._finish, self._is_changelog)
 
     def transform(self, function: Transform) -> Self:
         """Apply a stateless DataFrame function to the results of each batch, before the sink."""
@@ -245,7 +251,7 @@ def number_of(instances: int | None) -> int:
     """
     if instances is not None:
         return check_count(instances, "instances")
-    spark = SparkSession.getActiveSession()
+    spark = current()
     if spark is None:
         raise InvalidRequest("instances: no Spark session is active; give instances=, or start one")
     return parallelism(spark)

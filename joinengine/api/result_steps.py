@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from joinengine.api.column_checks import named_columns
 from joinengine.exchange.finishing import Finish, Selected
@@ -27,9 +28,11 @@ Written = tuple[str, tuple[Any, ...]]
 class ResultSteps:
     """The steps so far. `made`: the columns that the operator makes. `finish`: None without steps.
 
+    `spark`: the session, by which steps are read.
     `is_changelog`: the last column says how many of a row come, or go; no step may touch it.
     """
 
+    spark: SparkSession
     made: pa.Schema
     finish: Finish | None
     is_changelog: bool
@@ -70,13 +73,13 @@ class ResultSteps:
     def where(self, predicate: str) -> Finish:
         """The steps, and a filter."""
         check_text(predicate, "where", "'a > 3'")
-        rows, exact = (self._there,), session.case_sensitive()
-        return self._with(compile_predicate(predicate, rows, "where", session.zone(), exact=exact))
+        exact, zone = session.case_sensitive(self.spark), session.zone(self.spark)
+        return self._with(compile_predicate(predicate, (self._there,), "where", zone, exact=exact))
 
     def with_column(self, name: str, expression: str) -> Finish:
         """The steps, and a column, which replaces the one of its name."""
-        there = self._there
-        step = column_step(name, expression, there, session.zone())
+        exact, there = session.case_sensitive(self.spark), self._there
+        step = column_step(name, expression, there, session.zone(self.spark), exact=exact)
         if self.is_changelog and name.lower() == CHANGE:
             raise InvalidRequest(
                 f"withColumn: {CHANGE} says how many of a row come or go; give another name"
@@ -88,7 +91,7 @@ class ResultSteps:
     def select(self, columns: tuple[Any, ...]) -> Finish:
         """The steps, and the columns that are left: names, lists of them, or a mapping."""
         is_mapping = len(columns) == 1 and isinstance(columns[0], Mapping)
-        exact, there = session.case_sensitive(), self._there
+        exact, there = session.case_sensitive(self.spark), self._there
         asked = named_columns(columns[0] if is_mapping else names_of(columns))
         fields = [require_column(there, column, "select", exact=exact) for column in asked.values()]
         pairs = [(name, field.name) for name, field in zip(asked, fields, strict=True)]

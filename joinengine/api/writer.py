@@ -302,6 +302,7 @@ class JoinWriter:
         return None if self.function is None else "foreachBatch"
 
     def _settings(self, options: dict[str, str]) -> Settings:
+        spark = self.join.spark
         if self.checksum:
             _check_hashes(self.join.schema)
         return given.settings_of(
@@ -311,7 +312,7 @@ class JoinWriter:
             schedule=self.schedule,
             kills=self.kills,
             trial=trial_of(options, self.losses),
-            naming=Naming(session.zone(), session.case_sensitive()),
+            naming=Naming(session.zone(spark), session.case_sensitive(spark)),
         )
 
     def _sink(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark import SparkContext
 
 from joinengine import (
     CheckpointMismatch,
@@ -257,6 +258,14 @@ def test_a_broken_shuffle_setting_is_refused(spark, sides, tmp_path):
             writer.option("checkpointLocation", tmp_path / "c").start()
     finally:
         spark.conf.unset(name)
+
+
+def test_threads_that_share_those_of_the_jvm_are_refused(spark, sides, tmp_path, monkeypatch):
+    """Jobs of two queries would get each other's instructions."""
+    writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream.format("noop")
+    monkeypatch.setattr(SparkContext, "_gateway", object())  # not a ClientServer: a JavaGateway
+    with pytest.raises(InvalidRequest, match="PYSPARK_PIN_THREAD is false"):
+        writer.option("checkpointLocation", tmp_path / "c").start()
 
 
 def test_streams_refuse(spark, folders, tmp_path):

@@ -11,6 +11,8 @@ import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
+from joinengine.spark.sources.inputs import Table
+from joinengine.spark.sources.types import arrow_schema
 from tests.unit.files import put
 
 pytestmark = pytest.mark.spark
@@ -159,6 +161,30 @@ def test_a_frame_with_a_type_that_we_cannot_carry_is_refused_by_column(spark, in
     right = parquet_stream(spark, inputs / "right")
     with pytest.raises(InvalidRequest, match="column 'm' is of type interval year to month"):
         StreamJoin(frame, right, on=equi("value", "key"), instances=2)
+
+
+def test_columns_of_frames_may_have_any_name(spark, inputs, tmp_path):
+    """PySpark's `mapInArrow` takes a dot in a name for one between a struct and its field."""
+    names = ["a.b", "x`y", "ü ö", "key"]
+    folder = str(tmp_path / "odd")
+    spark.range(3).selectExpr("id", "id + 1", "id + 2", "id").toDF(*names).write.parquet(folder)
+    frame = spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder)
+    table = Table(spark, folder, arrow_schema(spark.read.parquet(folder).schema))
+    run(StreamJoin(frame, table, on=equi("a.b", "a.b"), suffixes=("", "_r"), instances=2), inputs)
+    rows = results(inputs, *names, *(f"{name}_r" for name in names))
+    assert [tuple(row.values()) for row in rows] == [(n, n + 1, n + 2, n) * 2 for n in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["string collate UTF8_LCASE", "array<string collate UNICODE>"])
+def test_text_that_spark_does_not_compare_by_its_bytes_is_refused(spark, inputs, kind):
+    """Two texts that are equal to Spark would not meet."""
+    rate = spark.readStream.format("rate").load()
+    frame = rate.selectExpr("value", f"named_struct('c', cast(null as {kind})) s")
+    right = parquet_stream(spark, inputs / "right")
+    with pytest.raises(InvalidRequest, match=r"a DataFrame: column 's' .* by its bytes"):
+        StreamJoin(frame, right, on=equi("value", "key"), instances=2)
+    with pytest.raises(InvalidRequest, match=r"schema: column 'name' .* by its bytes"):
+        parquet_stream(spark, inputs / "left", schema=f"id bigint, name {kind}")
 
 
 # Columns that come while the query lives

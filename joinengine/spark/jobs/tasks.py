@@ -120,7 +120,10 @@ class RouteOrders:
 
 @dataclass(frozen=True)
 class RouteRows:
-    """Routes the tuples of one streaming DataFrame; for `mapInArrow`."""
+    """Routes the tuples of one streaming DataFrame; for `mapInArrow`.
+
+    `schema`: of its columns in their order; batches may have other names.
+    """
 
     source: int
     schema: pa.Schema
@@ -140,7 +143,7 @@ class RouteRows:
             if batch.num_rows:
                 width = batch.nbytes / batch.num_rows
                 widths[self.source] = max(width, widths.get(self.source, 0.0))
-                yield conform(batch, self.schema)
+                yield conform(batch.rename_columns(self.schema.names), self.schema)
 
 
 class _Routing:

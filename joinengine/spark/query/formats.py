@@ -74,7 +74,8 @@ def table_writer(
     for an invalid name, a missing database, a view, or a table with other columns.
     """
     if _check_table(spark, table) and columns is not None:
-        _check_columns(table, spark.table(table).columns, columns)
+        exact = session.case_sensitive(spark)
+        _check_columns(table, spark.table(table).columns, columns, exact=exact)
 
     def append(frame: DataFrame, batch: int) -> None:
         frame.write.partitionBy(*partition_by).mode("append").saveAsTable(table)
@@ -94,9 +95,11 @@ def _check_format(spark: Any, kind: str) -> None:
         ) from error
 
 
-def _check_columns(table: str, there: Sequence[str], results: Sequence[str]) -> None:
+def _check_columns(
+    table: str, there: Sequence[str], results: Sequence[str], *, exact: bool
+) -> None:
     """Raise InvalidRequest for results that Spark, which matches names, cannot append."""
-    as_spark = str if session.case_sensitive() else str.lower
+    as_spark = str if exact else str.lower
     if {as_spark(name) for name in there} != {as_spark(name) for name in results}:
         raise InvalidRequest(
             f"toTable: {table!r} has the columns {', '.join(there)}, and the results have "

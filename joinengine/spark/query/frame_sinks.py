@@ -109,7 +109,9 @@ class TransformedParquetSink(Sink):
 
     def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
         """Write an attempt through the engine's own storage, as Spark would write it."""
-        cutting = Cutting(_ARROW.get(self.codec, self.codec), self.partition_by, session.zone())
+        cutting = Cutting(
+            _ARROW.get(self.codec, self.codec), self.partition_by, session.zone(self.spark)
+        )
         files = store(frame, attempt, "part", cutting, arrow_schema(frame.schema))
         return sorted(stored.name for stored in files)
 

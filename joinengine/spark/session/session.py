@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from py4j.clientserver import ClientServer
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -244,12 +245,23 @@ def parallelism(spark: SparkSession) -> int:
     return max(1, spark.sparkContext.defaultParallelism)
 
 
-def zone() -> str:
-    """The time zone of the Spark session, for dates and hours of instants; no session: UTC."""
+def current() -> SparkSession | None:
+    """The session of this thread, else that of the process; None: there is none."""
     try:
-        return zone_of(str(SparkSession.active().conf.get("spark.sql.session.timeZone")))
+        return SparkSession.active()
     except PySparkRuntimeError:
+        return None
+
+
+def zone(spark: SparkSession | None = None) -> str:
+    """The time zone of a session, for dates and hours of instants.
+
+    `spark`: None: the current session; if there is none, UTC.
+    """
+    spark = spark or current()
+    if spark is None:
         return "UTC"
+    return zone_of(str(spark.conf.get("spark.sql.session.timeZone")))
 
 
 def zone_of(text: str) -> str:
@@ -267,13 +279,13 @@ def zone_of(text: str) -> str:
     return f"{sign}{hours:0>2}:{minutes}" if int(hours) or int(minutes) else "UTC"
 
 
-def case_sensitive() -> bool:
-    """Whether the case of column names counts; False without a session."""
-    try:
-        setting = SparkSession.active().conf.get("spark.sql.caseSensitive", "false")
-    except PySparkRuntimeError:
-        return False
-    return str(setting).lower() == "true"
+def case_sensitive(spark: SparkSession | None = None) -> bool:
+    """Whether names of columns must have the case of the column.
+
+    `spark`: None: the current session; if there is none, they need not.
+    """
+    spark = spark or current()
+    return spark is not None and str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
 def check_settings(spark: SparkSession) -> None:
@@ -282,6 +294,11 @@ def check_settings(spark: SparkSession) -> None:
     if str(spark.conf.get(name, "true")).lower() == "false":
         raise InvalidRequest(
             f"{name} is false, so a retried shuffle could mix rows of two attempts; set it to true"
+        )
+    if not isinstance(SparkContext._gateway, ClientServer):
+        raise InvalidRequest(
+            "PYSPARK_PIN_THREAD is false, so jobs of two queries could get each other's "
+            "instructions; remove it from the environment before the session starts"
         )
     check_interpreter(spark.sparkContext)
 

@@ -58,11 +58,21 @@ def frame_in_store(spark: SparkSession, place: str, schema: pa.Schema) -> DataFr
     return named.mapInArrow(_Read(schema), from_arrow_schema(schema))
 
 
+def nameable(frame: DataFrame) -> DataFrame:
+    """The frame for `mapInArrow`, perhaps with other names of its columns.
+
+    PySpark asks there for each column by its name, and takes a dot for one before a field.
+    """
+    if not any(mark in name for name in frame.columns for mark in ".`"):
+        return frame
+    return frame.toDF(*(str(number) for number in range(len(frame.columns))))
+
+
 def store(
     frame: DataFrame, storage: Storage, stem: str, cutting: Cutting, schema: pa.Schema
 ) -> list[StoredFile]:
     """Write a frame to staged files whose names begin with `stem`, one or more for each task."""
-    written = frame.mapInArrow(_Stored(storage.folder, stem, cutting, schema), _STORED)
+    written = nameable(frame).mapInArrow(_Stored(storage.folder, stem, cutting, schema), _STORED)
     return [StoredFile(*row) for row in written.collect()]
 
 
@@ -109,7 +119,7 @@ class _Stored:
         files = staged_files(MACHINE.storage(self.folder), name, self.cutting)
         for batch in batches:
             if batch.num_rows:
-                files.add(conform(batch, self.schema))
+                files.add(conform(batch.rename_columns(self.schema.names), self.schema))
         for file in files.close():
             columns = [[file.name], [file.size_bytes], [file.crc32]]
             yield pa.RecordBatch.from_arrays(

@@ -31,6 +31,7 @@ from joinengine.spark.jobs.failures import plain_error, short_if, unless_interru
 from joinengine.spark.jobs.tasks import RouteRows
 from joinengine.spark.query.spark_logs import SparkLogs
 from joinengine.spark.session import session
+from joinengine.spark.sources.frames import nameable
 from joinengine.spark.sources.inputs import schema_of
 from joinengine.spark.sources.source import NAME, ROW, JoinEngineSource
 from joinengine.state.manifest import Handed
@@ -138,4 +139,4 @@ class Frames(HandsOver):
 def routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
     """A frame with the rows that routing the source `number`, read by Spark, yields."""
     route = RouteRows(number, schema_of(frame))
-    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, ROW)
+    return nameable(frame).coalesce(session.parallelism(spark)).mapInArrow(route, ROW)

@@ -170,13 +170,14 @@ class Table:
 
     def select(self, *columns: str | list[str]) -> Table:
         """Keep only these columns. Raises InvalidRequest for a column that does not exist."""
-        return replace(self, schema=pa.schema(chosen(self.schema, names_of(columns))))
+        return replace(self, schema=pa.schema(chosen(self.spark, self.schema, names_of(columns))))
 
     def to_df(self) -> DataFrame:
         """The table as a DataFrame."""
         if is_url(self.path):
             return frame_in_store(self.spark, self.path, self.schema)
-        frame: DataFrame = self.spark.read.parquet(self.path).select(*self.schema.names)
+        names = (f"`{name.replace('`', '``')}`" for name in self.schema.names)
+        frame: DataFrame = self.spark.read.parquet(self.path).select(*names)
         return frame
 
 
@@ -227,7 +228,7 @@ def parquet_stream(  # noqa: PLR0913 # each is an option by its name
     changes = one_of(SchemaChanges, schema_changes, "schema_changes")
     in_order = one_of(FileOrder, order, "order")
     path = place(folder, "parquet_stream")
-    zone = session.zone()
+    zone = session.zone(spark)
     columns = types.folder_columns(path, types.said_columns(schema), bad)
     _warn_of_row_groups(path, rows_per_interval, columns.footers)
     feed = {
@@ -276,7 +277,8 @@ def schema_of(source: Source) -> pa.Schema:
         return source.schema
     if isinstance(source, OwnStream):
         return source.delivered
-    return types.arrow_schema(source.schema, "a streaming DataFrame")
+    types.refuse_collations(source.schema, "a DataFrame")
+    return types.arrow_schema(source.schema, "a DataFrame")
 
 
 def delays_of(source: Source) -> Mapping[str, int]:

@@ -154,10 +154,12 @@ class OwnStream(ABC):
         `predicate`: SQL (docs/predicates.md) over the columns of the files and computed columns, in
         the time zone of the Spark session. Raises InvalidRequest for anything else.
         """
-        return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
+        return self._filtered(
+            check_text(predicate, "Stream.where", "'a > 3'"), session.zone(self.spark)
+        )
 
     def _filtered(self, predicate: str, zone: str) -> Self:
-        rows, exact = (self.reading.named,), session.case_sensitive()
+        rows, exact = (self.reading.named,), session.case_sensitive(self.spark)
         step = compile_predicate(predicate, rows, "Stream.where", zone, exact=exact)
         reading = replace(self.reading, steps=(*self.reading.steps, step))
         return replace(self, reading=reading)
@@ -169,11 +171,12 @@ class OwnStream(ABC):
         such as "cast(amount as double)". It is computed as rows are read. Raises InvalidRequest for
         anything else.
         """
-        return self._computing(name, expression, session.zone())
+        return self._computing(name, expression, session.zone(self.spark))
 
     def _computing(self, name: str, expression: str, zone: str) -> Self:
         reading = self.reading
-        step = column_step(name, expression, reading.named, zone)
+        exact = session.case_sensitive(self.spark)
+        step = column_step(name, expression, reading.named, zone, exact=exact)
         shown = named(reading.schema, [step])
         new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
         selected = None if self.selected is None else tuple(shown.names)
@@ -194,7 +197,7 @@ class OwnStream(ABC):
 
         Raises InvalidRequest if the column is missing or is no timestamp, or if `delay` is below 0.
         """
-        exact = session.case_sensitive()
+        exact = session.case_sensitive(self.spark)
         field = require_column(self.reading.schema, column, "withWatermark", exact=exact)
         if not pa.types.is_timestamp(field.type):
             raise InvalidRequest(
@@ -213,18 +216,19 @@ class OwnStream(ABC):
         """
         names = names_of(columns)
         if not self.unreadable.keys().isdisjoint(names):
-            _ = self.delivered  # raises the error about the column
-        narrow = pa.schema(chosen(self.reading.schema, names))
+            _ = self.delivered  # says what is wrong with the column
+        narrow = pa.schema(chosen(self.spark, self.reading.schema, names))
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
         return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
 
 
-def column_step(name: str, expression: str, there: pa.Schema, zone: str) -> Computed:
-    """The step of `withColumn` over the columns `there`; it may replace one of them."""
+def column_step(
+    name: str, expression: str, there: pa.Schema, zone: str, *, exact: bool
+) -> Computed:
+    """The step of `withColumn` over the columns that are there; it may replace one of them."""
     if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
         raise InvalidRequest("withColumn: the name of the column is empty; give one")
     check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
-    exact = session.case_sensitive()
     same = [n for n in there.names if n.lower() == name.lower()]
     column = name if exact or not same else same[0]
     return compile_column(column, expression, there, zone, exact=exact)
@@ -240,9 +244,9 @@ def names_of(columns: tuple[str | list[str], ...]) -> list[str]:
     return columns_named
 
 
-def chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
+def chosen(spark: Any, schema: pa.Schema, names: list[str]) -> list[pa.Field]:
     """The fields of columns."""
-    exact = session.case_sensitive()
+    exact = session.case_sensitive(spark)
     return [require_column(schema, name, "select", exact=exact) for name in names]
 
 

@@ -43,6 +43,17 @@ def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in plain])
 
 
+def refuse_collations(schema: StructType, what: str = "schema") -> None:
+    """Raise InvalidRequest, with the column, for text that Spark does not compare by its bytes."""
+    for field in schema:
+        if '"__COLLATIONS":{' in field.json():  # so Spark writes them, at any depth
+            raise InvalidRequest(
+                f"{what}: column {field.name!r} is of type {field.dataType.simpleString()}, and "
+                "joinengine compares text by its bytes; apply collate(.., 'UTF8_BINARY') to the "
+                "column, or leave it out"
+            )
+
+
 def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark form of an Arrow schema."""
     return from_arrow_schema(schema)
@@ -71,6 +82,7 @@ def said_columns(schema: Any) -> pa.Schema | None:
     double = next((name for name in said.names if said.names.count(name) > 1), None)
     if double is not None:
         raise InvalidRequest(f"schema: column {double!r} is given twice; give each column once")
+    refuse_collations(said)
     return arrow_schema(said.toNullable())
 
 
