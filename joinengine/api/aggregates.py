@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from joinengine.api import checks
 from joinengine.api.column_checks import check_schema, check_slide
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
-from joinengine.api.queries import StreamQuery, number_of
+from joinengine.api.queries import StreamQuery, number_of, session_of
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.model.aggregation import (
@@ -93,15 +94,15 @@ class StreamAggregate(StreamQuery):
         self._merges_sized = self._is_sized or aggregators is not None
         _check_merging(aggregators, merge_every, runs=runs)
         self._merge_every = merge_every
-        exact = session.case_sensitive(self._spark)
+        exact, zone = session.case_sensitive(self._spark), session.zone(self._spark)
         is_net = isinstance(source, StreamJoin) and source._told is not None
         plain = self._schema.remove(len(self._schema) - 1) if is_net else self._schema
         fields = _groups(by, plain, exact=exact)
         groups = tuple(field.name for field in fields)
         self._choice.check(Equi(groups, groups), self._instances)
         LayoutPolicy(divides=not runs).check(self._choice)
-        self._time, panes = self._settled(window)
-        zone, columns = session.zone(self._spark), list[tuple[Side, str]]()
+        self._time, panes = self._settled(window, exact=exact)
+        columns = list[tuple[Side, str]]()
         compiled = [
             compile_aggregate(name, text, plain, columns, zone, exact=exact)
             for name, text in aggregates.items()
@@ -163,7 +164,9 @@ class StreamAggregate(StreamQuery):
                 f"{kind}"
             )
 
-    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes | Sessions | Last]:
+    def _settled(
+        self, window: Windows | None, *, exact: bool
+    ) -> tuple[EventTime, Panes | Sessions | Last]:
         """The columns of event time, and the windows over it."""
         if window is None:
             of_source = _window_of(self._source)
@@ -178,7 +181,6 @@ class StreamAggregate(StreamQuery):
         else:
             if isinstance(window.panes, Panes):
                 check_slide("windows", window.panes.size_us, window.panes.slide_us)
-            exact = session.case_sensitive(self._spark)
             columns = tuple(
                 require_column(self._schema, name, "windows", exact=exact).name
                 for name in window.times
@@ -194,6 +196,10 @@ class StreamAggregate(StreamQuery):
         checks.check_ahead(late.ahead_us, "windows", sources)
         timing = EventTime((columns, ()), (delay, None), late.idle_after_us, late.ahead_us)
         return timing, window.panes
+
+    @property
+    def _spark(self) -> SparkSession:
+        return session_of(self._source)
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         source = self._source

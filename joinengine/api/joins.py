@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from joinengine.api import change_checks, checks
@@ -24,7 +25,7 @@ from joinengine.api.column_checks import (
     selected_columns,
 )
 from joinengine.api.latest import Latest
-from joinengine.api.queries import StreamQuery, number_of
+from joinengine.api.queries import StreamQuery, number_of, session_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.arguments import check_truth
 from joinengine.model.conditions import AsOf, Columns, Condition, condition
@@ -225,6 +226,11 @@ class StreamJoin(StreamQuery):
     def _first(self) -> Source | None:
         """The stream of `latest`, which is read before all others."""
         return None if self._latest is None else self._latest.stream
+
+    @property
+    @override
+    def _spark(self) -> SparkSession:
+        return session_of(next(side for side in self._sides if not checks.is_table(side)))
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         joins, sources = list[Any](), list[Source]()

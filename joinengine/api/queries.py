@@ -104,9 +104,7 @@ class StreamQuery:
     @property
     def _spark(self) -> SparkSession:
         """The session of the first stream."""
-        first = next(source for source in self._flat()[1] if not checks.is_table(source))
-        spark: SparkSession = first.sparkSession if isinstance(first, DataFrame) else first.spark
-        return spark
+        raise NotImplementedError
 
     def _resolved(self, *, as_written: bool = False) -> ResolvedJoin:
         """The query with all that a start needs; `as_written`: without multiway joins."""
@@ -241,6 +239,14 @@ class StreamQuery:
 
     def _output_schema(self) -> pa.Schema:
         raise NotImplementedError
+
+
+def session_of(source: Source | StreamQuery) -> SparkSession:
+    """The session in which a source, or the first stream of a query, was made."""
+    if isinstance(source, StreamQuery):
+        return source._spark
+    spark: SparkSession = source.sparkSession if isinstance(source, DataFrame) else source.spark
+    return spark
 
 
 def number_of(instances: int | None) -> int:

@@ -253,12 +253,17 @@ def current() -> SparkSession | None:
         return None
 
 
+def _or_current(spark: object) -> SparkSession | None:
+    """The session that is given, else the current one; the start of a query checks sessions."""
+    return spark if isinstance(spark, SparkSession) else current()
+
+
 def zone(spark: SparkSession | None = None) -> str:
     """The time zone of a session, for dates and hours of instants.
 
     `spark`: None: the current session; if there is none, UTC.
     """
-    spark = spark or current()
+    spark = _or_current(spark)
     if spark is None:
         return "UTC"
     return zone_of(str(spark.conf.get("spark.sql.session.timeZone")))
@@ -284,7 +289,7 @@ def case_sensitive(spark: SparkSession | None = None) -> bool:
 
     `spark`: None: the current session; if there is none, they need not.
     """
-    spark = spark or current()
+    spark = _or_current(spark)
     return spark is not None and str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
