@@ -331,7 +331,7 @@ def test_explain_keeps_nothing(tmp_path):
         (("BOTH", *KEYS, "--max-ahead", "1 s"), "--max-ahead applies to windows"),
         (("BOTH", *KEYS, "--delay", "1 s"), "--delay applies to windows"),
         (("BOTH", *KEYS, *BAD), "within: expected the form LT,RT,LOWER,UPPER, found"),
-        (("BOTH", *KEYS, *INTERVAL), "give suffixes"),
+        (("BOTH", *KEYS, *INTERVAL), "give --suffixes"),
         (("BOTH", *KEYS, "--suffixes", "_c,_p", "--how", "left"), "needs a window"),
         (("BOTH", *KEYS, "--theta", "true"), "--theta is the whole condition"),
         (("BOTH", *KEYS, "--strict"), "--strict applies to --asof; give --asof LT,RT too"),

@@ -316,7 +316,7 @@ def test_filters_of_streams_are_checked_when_they_are_said(text, message):
 
 def test_filters_of_streams_are_those_of_joins(folder, monkeypatch):
     """One dialect, in the time zone of the session; columns that are not selected may be named."""
-    monkeypatch.setattr("joinengine.spark.session.session.zone", lambda: "Asia/Tokyo")
+    monkeypatch.setattr("joinengine.spark.session.session.zone", lambda _: "Asia/Tokyo")
     at = [dt.datetime(2024, 1, 1, hour, tzinfo=dt.UTC) for hour in range(24)]
     path = folder / "times.parquet"
     times = pa.array(at, pa.timestamp("ns", "UTC"))

@@ -76,7 +76,12 @@ def test_what_means_something_else_in_spark_is_refused(text, message):
         *("a | 1 = b & 3", "a in (b | 1, b & 2)", "case when a | 1 = b then b & 3 else ~c end"),
         *("s like '%|&%' or a | 1 = 2", '"a|b" & 3', "`~` + 1", "a -- | b & c\n & 1"),
         *("a = 1 and b in (2)", "not a in (1) and b = 2", "(a = b) in (c)", "a not in (b = 1)"),
-        *("a = b is null", "a in (1) is not null", "a = b and c not like 'x' or d between 1 and 2"),
+        *(
+            "a = b is null",
+            "a in (1) is not null",
+            "left.geo.in.x = 1",
+            "a = b and c not like 'x' or d between 1 and 2",
+        ),
         *(
             "case when a = 1 then b in (2) else c like 'd' end",
             "not a = b",
