@@ -164,7 +164,8 @@ def write_durations(terminalreporter):
                 shares[share_of(one.nodeid)] += one.duration
                 tests[test_of(one.nodeid)] += one.duration
                 rows[test_of(one.nodeid)].add(one.nodeid)
-    means = {test: tests[test] / len(those) for test, those in rows.items() if len(those) > 1}
+    # Of the tests with rows perhaps one row alone was tried.
+    means = {test: tests[test] / len(those) for test, those in rows.items() if test not in those}
     tables = {"shares": longest(shares, LONG_S), "rows": longest(means, LONG_ROW_S)}
     text = json.dumps(tables, indent=1)
     (Path(__file__).parent / "durations.json").write_text(f"{text}\n")

@@ -103,8 +103,8 @@ class StreamQuery:
 
     @property
     def _spark(self) -> SparkSession:
-        """The session of the first stream."""
-        raise NotImplementedError
+        """The session of the first stream. Joins ask for it before they know their operators."""
+        return session_of(next(source for source in self._flat()[1] if not checks.is_table(source)))
 
     def _resolved(self, *, as_written: bool = False) -> ResolvedJoin:
         """The query with all that a start needs; `as_written`: without multiway joins."""
