@@ -189,35 +189,58 @@ def epoch_us(time):
 
 def found_in(folder):
     """The visible result rows as a multiset."""
-    files = sorted(folder.glob("*.parquet"))
-    rows = Counter()
-    for file in files:
-        rows.update(tuple(row.values()) for row in in_utc(pq.read_table(file)).to_pylist())
-    return rows
+    return sum(map(multiset, _tables_in(folder)), Counter())
 
 
-def in_utc(table):
-    """Timestamps of every writer in one form."""
-    kind = pa.timestamp("us", "UTC")
-    for number, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            table = table.set_column(number, field.name, table.column(number).cast(kind))
-    return table
+def _tables_in(folder):
+    return [pq.read_table(file) for file in folder.glob("*.parquet")]
+
+
+def multiset(table):
+    """The rows of a table; timestamps of every writer are in UTC."""
+    return Counter(zip(*map(_values, table.columns), strict=True))
+
+
+def _values(column):
+    if not pa.types.is_timestamp(column.type):
+        return column.to_pylist()
+    # Arrow's own way takes four times as long.
+    naive = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).to_numpy().tolist()
+    return [value and value.replace(tzinfo=dt.UTC) for value in naive]
 
 
 def oracle(sql):
     """DuckDB's rows as a multiset."""
+    return multiset(_answer(sql))
+
+
+def _answer(sql):
     with duckdb.connect(":memory:") as db:
         db.execute("set timezone = 'UTC'")
-        table = in_utc(db.sql(sql).to_arrow_table())
-    return Counter(tuple(row.values()) for row in table.to_pylist())
+        return db.sql(sql).to_arrow_table()
 
 
 def same(folder, sql):
     """Compare as multisets; two empty sides prove nothing."""
-    found, expected = found_in(folder), oracle(sql)
-    assert expected, "the oracle is empty"
-    assert found == expected
+    shown, expected = _tables_in(folder), _answer(sql)
+    assert expected.num_rows, "the oracle is empty"
+    if not shown or not _equal(pa.concat_tables(shown), expected):
+        assert sum(map(multiset, shown), Counter()) == multiset(expected)
+
+
+def _equal(shown, expected):
+    """Whether DuckDB finds two tables equal: without a value in Python, so a hundred times faster."""
+    kinds = zip(map(_kind, shown.schema), map(_kind, expected.schema), strict=True)
+    if shown.num_rows != expected.num_rows or any(one != other for one, other in kinds):
+        return False
+    with duckdb.connect(":memory:") as db:
+        rows = db.sql("select * from shown except all select * from expected limit 1").fetchall()
+    return not rows
+
+
+def _kind(field):
+    """What a type is compared as: DuckDB would also find 1 and '1' equal."""
+    return "integer" if pa.types.is_integer(field.type) else str(field.type)
 
 
 @pytest.fixture
