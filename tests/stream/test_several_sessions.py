@@ -66,7 +66,7 @@ SQL = {
 @pytest.mark.parametrize("text", SQL.values(), ids=SQL)
 def test_sql_goes_by_the_session_of_its_streams(tokyo, spark, folder, text):
     sql(text, {name: parquet_stream(spark, folder) for name in "lr"}, delay="1 hour")
-    with pytest.raises(InvalidRequest, match="column '(KEY|SEEN)' (of l )?does not exist"):
+    with pytest.raises(InvalidRequest, match=r"column '(KEY|SEEN)' (of l )?does not exist"):
         sql(text, {name: parquet_stream(tokyo, folder) for name in "lr"}, delay="1 hour")
 
 
