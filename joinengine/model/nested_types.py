@@ -24,6 +24,11 @@ def is_bytes(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in tests)
 
 
+def is_variant(kind: pa.DataType) -> bool:
+    """Whether a type is the struct of bytes in which Spark hands variants over."""
+    return bool(pa.types.is_struct(kind)) and any(b"variant" in (f.metadata or {}) for f in kind)
+
+
 def with_null_parts(kind: pa.DataType) -> pa.DataType:
     """The type whose parts may all be NULL, except the keys of maps.
 
