@@ -23,6 +23,7 @@ from joinengine.spark.query.frame_sinks import Transform, TransformedParquetSink
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.session import session
 from joinengine.spark.sources.locations import place
+from joinengine.spark.sources.types import parquet_row
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
@@ -58,6 +59,7 @@ def parquet_sink(
         columns,
         session.zone(join.spark),
         given.value_of(options, "targetFileSize"),
+        spark_row=parquet_row(join.schema, columns),
     )
     every = given.value_of(options, "compactEvery")
     if every > 1:  # files of one task are about as large as merged ones

@@ -98,7 +98,8 @@ class Groups:
         self, schema: pa.Schema, names: Mapping[Key, str], columns: Mapping[str, str]
     ) -> dict[str, str]:
         """The aggregates as text. Refuses what predicates refuse, where it is written."""
-        zone, exact = session.zone(), session.case_sensitive()
+        spark = self.reader.inputs.spark
+        zone, exact = session.zone(spark), session.case_sensitive(spark)
         texts = {
             name: self.reader.spelled(call, names.__getitem__) for name, call in self.calls.items()
         }

@@ -200,7 +200,8 @@ class Reader:
 
     def _check_names(self, node: Any, names: list[str]) -> None:
         """Refuse columns of one name, of which each later one would hide the one before."""
-        known = names if session.case_sensitive() else [name.lower() for name in names]
+        exact = session.case_sensitive(self.inputs.spark)
+        known = names if exact else [name.lower() for name in names]
         double = next((n for n, k in zip(names, known, strict=True) if known.count(k) > 1), None)
         if double is not None:
             said = f"two columns are called {double!r}; name them, with AS"
@@ -245,9 +246,10 @@ class Reader:
 
     def checked(self, node: Any, name: Callable[[Key], str], schemas: Sequence[pa.Schema]) -> str:
         """A condition as text, in parentheses if OR joins it. Refuses what predicates refuse."""
-        text, exact = self.spelled(node, name), session.case_sensitive()
+        text, spark = self.spelled(node, name), self.inputs.spark
+        zone, exact = session.zone(spark), session.case_sensitive(spark)
         with self.text.at(node):
-            compile_predicate(text, schemas, "a condition", session.zone(), exact=exact)
+            compile_predicate(text, schemas, "a condition", zone, exact=exact)
         return f"({text})" if isinstance(node, exp.Or) else text
 
     def items(
@@ -323,7 +325,7 @@ class Reader:
 
     def _key(self, column: Any, tree: Tree, leaves: list[Leaf]) -> tuple[Key, int]:
         parts = [part.name for part in column.parts]
-        exact = session.case_sensitive()
+        exact = session.case_sensitive(self.inputs.spark)
 
         def there(leaf: Leaf, name: str) -> str | None:
             same = [

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
+from joinengine.api.queries import session_of
 from joinengine.api.sql_text import ticked
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
@@ -108,6 +109,9 @@ class Inputs:
         for source in streams.values():
             checks.check_source(source)
         self._sources = dict(streams)
+        #: the session of the streams, whose zone and case of names hold; None: the current one
+        first = next(iter(sorted(streams.values(), key=checks.is_table)), None)  # tables come last
+        self.spark = None if first is None else session_of(first)
         self._used = {name: set[str]() for name in streams}
         self._computed = dict[tuple[str, str], str]()
         self.names = list(streams)
@@ -164,6 +168,8 @@ def _with_column(stream: str, source: Source, schema: pa.Schema, column: str, te
     if isinstance(source, OwnStream):
         return source.withColumn(column, text)
     if isinstance(source, DataFrame):
-        compile_column(column, text, schema, session.zone(), exact=session.case_sensitive())
+        spark = source.sparkSession
+        exact = session.case_sensitive(spark)
+        compile_column(column, text, schema, session.zone(spark), exact=exact)
         return source.selectExpr("*", f"{text} as {ticked(column)}")
     raise InvalidRequest(f"{stream} is a table, of which no column can be computed")

@@ -24,6 +24,30 @@ def is_bytes(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in tests)
 
 
+def is_variant(kind: pa.DataType) -> bool:
+    """Whether a type is the struct of bytes in which Spark hands variants over."""
+    return bool(pa.types.is_struct(kind)) and any(b"variant" in (f.metadata or {}) for f in kind)
+
+
+def with_null_parts(kind: pa.DataType) -> pa.DataType:
+    """The type whose parts may all be NULL, except the keys of maps.
+
+    >>> with_null_parts(pa.struct([pa.field("x", pa.int8(), nullable=False)]))
+    StructType(struct<x: int8>)
+    """
+
+    def part(field: pa.Field) -> pa.Field:
+        return field.with_type(with_null_parts(field.type)).with_nullable(True)
+
+    if pa.types.is_struct(kind):
+        return pa.struct(map(part, kind))
+    if pa.types.is_list(kind):
+        return pa.list_(part(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(part(kind.key_field).with_nullable(False), part(kind.item_field))
+    return kind
+
+
 def with_items(column: pa.ListArray, items: pa.Array, kind: pa.DataType) -> pa.ListArray:
     """The lists of `column` with other items, of which there are as many as in `column.flatten()`.
 

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from itertools import product
 from typing import Any
 
@@ -32,6 +31,7 @@ from joinengine.predicates.engine import (
     over,
     reason_of,
 )
+from joinengine.predicates.interval_constants import INTERVALS, check_constant, settle_sum
 from joinengine.predicates.names import resolve
 from joinengine.predicates.nesting import check_brackets, check_said, check_written, shallow
 from joinengine.predicates.patterns import (
@@ -84,10 +84,6 @@ _UNITS = {
     "date_part": {"year", "quarter", "month", "day", "hour", "minute"},
     "date_trunc": {"year", "quarter", "month", "week", "day", "hour", "minute", "second"},
 }
-_PERIODS = tuple("year month week day hour minute second millisecond microsecond".split())
-#: `interval 3 days` is a call of one of these, with a constant that is cast and cut.
-_INTERVALS = {f"to_{period}s" for period in _PERIODS}
-_INTERVAL = re.compile(rf"(\s*-?\d+\s+({'|'.join(_PERIODS)})s?)+\s*", re.IGNORECASE)
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
 #: Spark's names of the types to which a cast is served; timestamps mean what Spark means by them.
@@ -109,7 +105,6 @@ _TYPED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("||", "concat"), lambda kind: kind not in _UNWRITTEN),
     **dict.fromkeys((*EPOCHS, "date_from_unix_date"), lambda kind: _kind(kind) == "INTEGER"),
 }
-_EXAMPLES = {"DATE": ("date", "2024-02-29"), "INTERVAL": ("interval", "90 minutes")}
 #: Kind of type -> kinds that can be cast to it with the same result as in Spark.
 _CASTS = {
     **{kind: {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"} for kind in ("INTEGER", "DOUBLE")},
@@ -120,6 +115,8 @@ _CASTS = {
 }
 #: A type of numbers below 1.
 _FRACTION = re.compile(r"DECIMAL\((\d+),\1\)")
+#: DuckDB's complaint about the number of arguments of one of FORMS.
+_MACRO = re.compile(r"Macro spark_(\w+)\(\) does not support the supplied arguments")
 #: What may follow the escape character in a pattern.
 _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 
@@ -210,7 +207,7 @@ class Translation:
         if not isinstance(node, dict) or node.get("class") == "TYPE":
             return
         name, kind = node.get("function_name"), node.get("class")
-        if name in _INTERVALS:
+        if name in INTERVALS:
             self._check_interval(node)
             return
         for part in node.values():
@@ -265,6 +262,9 @@ class Translation:
             unit = str(first.get("literal", {}).get("text", "an expression that is not constant"))
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
+        if name in ("+", "-"):
+            settle_sum(node, lambda operand: self._type_of(sql_of(selecting(tree, operand))))
+            return
         if name in MATCHES:
             self._settle_match(name, arguments)
         if name in PATTERNS and self._is_plain_pattern(arguments[1]):
@@ -317,7 +317,7 @@ class Translation:
         constant = child["literal"].get("text") if child.get("class") == "CONSTANT" else None
         source = self._type_of(sql_of(selecting(tree, child)))
         if target in (*_TIMES, "INTERVAL") and source == "VARCHAR" and constant is not None:
-            self._check_constant(str(constant), str(target))
+            check_constant(str(constant), str(target), self.what)
         elif target is None or _kind(source) not in ('"NULL"', *_CASTS.get(_kind(target), ())):
             raise self._refusal(f"a cast from {source.lower()} to {written}")
         if target == "DECIMAL" and not node["type_expr"].get("children"):
@@ -327,22 +327,6 @@ class Translation:
         if target in _INTEGERS and _kind(source) in ("DECIMAL", "DOUBLE"):
             node["child"] = truncated(child)
         node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
-
-    def _check_constant(self, written: str, target: str) -> None:
-        """Refuse a constant that is not a date, time or interval: it would stop the query later."""
-        try:
-            if target == "DATE":
-                date.fromisoformat(written)
-            elif target != "INTERVAL":
-                datetime.fromisoformat(written)
-            elif not _INTERVAL.fullmatch(written):
-                raise ValueError
-        except ValueError:
-            name, example = _EXAMPLES.get(target, ("timestamp", "2024-02-29 12:00:00"))
-            raise InvalidRequest(
-                f"{self.what}: {quoted(written)} is not a valid {name}; write for example {name} "
-                f"{example!r}"
-            ) from None
 
     def _check_interval(self, node: dict[str, Any]) -> None:
         inner = [part for part in nodes_of(node) if part["class"] not in ("CAST", "TYPE")]
@@ -373,6 +357,8 @@ class Translation:
         except duckdb.Error as error:
             first = reason_of(error)
             check_said(first, self.what, self.text)
+            if (called := _MACRO.search(first)) is not None:
+                raise self._refusal(f"{called[1]} with these arguments") from None
             raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
 
     def _settle_column(self, node: dict[str, Any]) -> None:

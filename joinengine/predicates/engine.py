@@ -33,7 +33,10 @@ FORMS = {
     "log2": "(x) as log2(case when x > 0 then x end)",
     "log10": "(x) as log10(case when x > 0 then x end)",
     "atan2": "(y, x) as atan2(y + 0.0::double, x + 0.0::double)",  # no -0.0, which is at the edge
-    "concat": "(x, y) as x || y, (x, y, z) as x || y || z",
+    "concat": ", ".join(
+        f"({', '.join(names)}) as {' || '.join(names)}"
+        for names in ("abcdefghij"[:n] for n in range(2, 11))
+    ),
     "startswith": "(s, t) as starts_with(s, t)",
     "endswith": "(s, t) as ends_with(s, t)",
     "substring": (

@@ -21,6 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.nested_types import holds, is_variant
 from joinengine.results.delta_actions import add_action, footer, partition_values, statistics
 from joinengine.results.folders import check_partitions
 from joinengine.results.showings import Held
@@ -257,12 +258,14 @@ def _delta_schema(schema: pa.Schema) -> Any:
     delta = library()
     fields = list[Any]()
     for field in schema:
+        kind = "a variant" if holds(field.type, is_variant) else field.type
         try:
+            if holds(field.type, pa.types.is_null) or kind == "a variant":
+                raise TypeError  # it would be a column without a type, or a struct
             fields += delta.Schema.from_arrow(pa.schema([field])).fields
         except Exception:  # the library has no narrower class
             raise InvalidRequest(
-                f"delta: column {field.name} is {field.type}, which Delta tables do not have; "
-                "cast it"
+                f"delta: column {field.name} is {kind}, which Delta tables do not have; cast it"
             ) from None
     return delta.Schema(fields)
 

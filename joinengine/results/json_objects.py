@@ -10,6 +10,8 @@ rows. But it refuses maps, and "NaN" and the like inside lists or in fields with
 from __future__ import annotations
 
 import atexit
+import json
+from collections.abc import Iterable
 from functools import cache
 from itertools import count
 from typing import Any
@@ -25,14 +27,14 @@ def objects_of(rows: pa.RecordBatch) -> pa.Array:
     names = [f"c{number}" for number in range(rows.num_columns)]
     plain = pa.table([_plain(column) for column in rows.columns], names)
     variables = count()
-    fields = ", ".join(
-        f"{_text(field.name)}, {_of_plain(field.type, name, variables)}"
+    fields = [
+        (field.name, _of_plain(field.type, name, variables))
         for field, name in zip(rows.schema, names, strict=True)
-    )
+    ]
     database = _database()
     database.register("plain_rows", plain)
     try:
-        encoded = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
+        encoded = database.sql(f"SELECT {_object(fields)} AS v FROM plain_rows")
         return encoded.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
     finally:
         database.unregister("plain_rows")
@@ -54,53 +56,76 @@ def _of_plain(kind: pa.DataType, sql: str, variables: count[int]) -> str:
     if not pa.types.is_timestamp(kind):
         return _expression(kind, sql, variables)
     if kind.unit == "ns":
-        return sql
-    return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if kind.tz else ''}')"
+        return _quoted(sql)
+    return _quoted(f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if kind.tz else ''}')")
 
 
 def _expression(kind: pa.DataType, sql: str, variables: count[int]) -> str:
-    """An expression of DuckDB's that writes a value of this type, given by the expression `sql`.
+    """The expression of DuckDB's that writes a value of this type, given by `sql`, as text.
 
+    Texts are put together: a JSON value inside another one would be read again, as a double.
     `variables`: numbers the variables of lambdas, which may be nested.
     """
     if not holds(kind, _is_written_otherwise):
-        return sql
+        return f"to_json({sql})::VARCHAR"
     if _is_written_otherwise(kind):
         return _plain_expression(kind, sql)
     if pa.types.is_struct(kind):
         # By place: names that differ only in case are one name for DuckDB.
-        fields = ", ".join(
-            f"{_text(part.name)}, {_expression(part.type, f'struct_values({sql})[{n}]', variables)}"
+        fields = [
+            (part.name, _expression(part.type, f"struct_values({sql})[{n}]", variables))
             for n, part in enumerate(kind, 1)
-        )
-        return f"CASE WHEN {sql} IS NOT NULL THEN json_object({fields}) END"
+        ]
+        return f"CASE WHEN {sql} IS NOT NULL THEN {_object(fields)} END"
     item = f"e{next(variables)}"
     if pa.types.is_map(kind):
         key, value = f"{item}.key", _expression(kind.item_type, f"{item}.value", variables)
-        if pa.types.is_timestamp(kind.key_type) or is_bytes(kind.key_type):
-            key = _plain_expression(kind.key_type, key)
-        pairs = f"lambda {item}: {{'key': {key}, 'value': {value}}}"
-        return f"map_from_entries(list_transform(map_entries({sql}), {pairs}))"
-    return f"list_transform({sql}, lambda {item}: {_expression(kind.value_type, item, variables)})"
+        if _is_written_otherwise(kind.key_type):
+            key = f"trim({_plain_expression(kind.key_type, key)}, '\"')"
+        pair = f"to_json({key}::VARCHAR)::VARCHAR || ':' || {_or_null(value)}"
+        pairs = f"list_transform(map_entries({sql}), lambda {item}: {pair})"
+        return f"'{{' || array_to_string({pairs}, ',') || '}}'"
+    value = _or_null(_expression(kind.value_type, item, variables))
+    return f"'[' || array_to_string(list_transform({sql}, lambda {item}: {value}), ',') || ']'"
+
+
+def _object(fields: Iterable[tuple[str, str]]) -> str:
+    """The expression for an object of (name, expression of the value)."""
+    names = (_text(json.dumps(name, ensure_ascii=False) + ":") for name, _ in fields)
+    pairs = (f"{name} || {_or_null(value)}" for name, (_, value) in zip(names, fields, strict=True))
+    return f"""'{{' || {" || ',' || ".join(pairs) or "''"} || '}}'"""
 
 
 def _plain_expression(kind: pa.DataType, sql: str) -> str:
     if is_bytes(kind):
-        return f"base64({sql})"
+        return _quoted(f"base64({sql})")
+    if pa.types.is_decimal(kind):
+        return f"regexp_replace({sql}::VARCHAR, '^(-?)\\.', '\\10.')"
     if pa.types.is_floating(kind):
         return (
-            f"CASE WHEN {sql} IS NULL OR isfinite({sql}) THEN to_json({sql}) "
-            f"WHEN isnan({sql}) THEN '\"NaN\"'::JSON WHEN {sql} > 0 THEN '\"Infinity\"'::JSON "
-            "ELSE '\"-Infinity\"'::JSON END"
+            f"CASE WHEN isfinite({sql}) THEN to_json({sql})::VARCHAR "
+            f"""WHEN isnan({sql}) THEN '"NaN"' WHEN {sql} > 0 THEN '"Infinity"' """
+            f"""WHEN {sql} < 0 THEN '"-Infinity"' END"""
         )
     if kind.tz:  # in microseconds: DuckDB has no finer instants with a zone
-        return f"strftime({sql} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
-    return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%{'n' if kind.unit == 'ns' else 'f'}')"
+        return _quoted(f"strftime({sql} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')")
+    return _quoted(f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%{'n' if kind.unit == 'ns' else 'f'}')")
 
 
 def _is_written_otherwise(kind: pa.DataType) -> bool:
     """Whether DuckDB by itself writes values of a type in another form than needed."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision == kind.scale)  # it writes .5, and JSON wants 0.5
     return is_bytes(kind) or bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+
+
+def _quoted(sql: str) -> str:
+    """The expression for a text without characters that JSON escapes."""
+    return f"""'"' || {sql} || '"'"""
+
+
+def _or_null(sql: str) -> str:
+    return f"coalesce({sql}, 'null')"
 
 
 def _text(name: str) -> str:

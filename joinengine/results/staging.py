@@ -15,6 +15,8 @@ from joinengine.results.folders import partitioned
 from joinengine.world.local import writing
 from joinengine.world.storage import Storage, StoredFile, verify
 
+#: The entry of a footer from which Spark reads the types of the columns.
+SPARK_ROW = "org.apache.spark.sql.parquet.row.metadata"
 #: The default codec: results of joins are wide and repeat values, so a light codec halves them.
 CODEC = "snappy"
 #: Bytes of results that wait before they are divided among folders, for few files in each.
@@ -34,6 +36,7 @@ class Cutting:
     `partition_by`: columns whose values name Hive folders, instants in the time zone `zone`.
     `units`: for each of these columns, the unit that names the folder; then they stay in the files.
     `target_bytes`: the size at which another file begins; None: never.
+    `spark_row`: the columns as Spark's JSON, for types that Parquet itself lacks; None: it has all.
     """
 
     codec: str = CODEC
@@ -41,6 +44,7 @@ class Cutting:
     zone: str = "UTC"
     target_bytes: int | None = None
     units: tuple[str, ...] = ()
+    spark_row: str | None = None
 
 
 #: One file for each task, without Hive folders.
@@ -50,10 +54,13 @@ PLAIN = Cutting()
 class ParquetFile:
     """A staged Parquet file, created with its first rows."""
 
-    def __init__(self, storage: Storage, name: str, codec: str = CODEC) -> None:
+    def __init__(
+        self, storage: Storage, name: str, codec: str = CODEC, spark_row: str | None = None
+    ) -> None:
         self._storage = storage
         self._name = name
         self._codec = codec
+        self._spark_row = spark_row
         self._writer: Any = None
 
     @property
@@ -66,9 +73,12 @@ class ParquetFile:
         with writing(f"{self._storage.folder}/{self._name}"):
             if self._writer is None:
                 self._sink = self._storage.output(self._name)
+                schema = batch.schema
+                if self._spark_row is not None:
+                    schema = schema.with_metadata({SPARK_ROW: self._spark_row})
                 # Decimals as integers, as Spark writes them, take a third of the time to read.
                 self._writer = pq.ParquetWriter(
-                    self._sink, batch.schema, compression=self._codec, store_decimal_as_integer=True
+                    self._sink, schema, compression=self._codec, store_decimal_as_integer=True
                 )
             self._writer.write_batch(batch)
 
@@ -109,7 +119,8 @@ class ParquetFiles:
     def _next(self) -> ParquetFile:
         number = len(self._sealed)
         name = f"{self._stem}-{number}.parquet" if number else f"{self._stem}.parquet"
-        return ParquetFile(self._storage, name, self._cutting.codec)
+        cutting = self._cutting
+        return ParquetFile(self._storage, name, cutting.codec, cutting.spark_row)
 
     def _seal(self) -> None:
         stored = self._file.close()

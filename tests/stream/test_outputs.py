@@ -116,6 +116,13 @@ def rows_in(spark, out, names):
     return Counter(tuple(map(str, row)) for row in frame.select(*names).collect())
 
 
+#: Values of types that Parquet lacks, also inside others.
+LACKING = {
+    "lasted": "interval '1 02:03:04.5' day to second",
+    "page": """if(id = 1, parse_json('{"a": [1, null]}'), null)""",
+    "nothing": "null",
+    "inside": "array(named_struct('t', interval '-2 00:00:01' day to second))",
+}
 FOLDERS = ("customer", "day", "price", "o_ts")
 
 
@@ -132,6 +139,24 @@ def test_hive_folders_are_those_that_spark_makes(spark, writer, folders, tmp_pat
     assert rows_in(spark, ours, names) == rows_in(spark, sparks, names)
     (file, *_) = ours.rglob("day=*/**/part-*.parquet")
     assert not set(FOLDERS) & set(pq.read_schema(file).names)
+
+
+def test_types_that_parquet_lacks_are_read_back_by_spark(spark, tmp_path):
+    """Spark writes them into footers; `day` is none of a file's columns."""
+    spark.range(2).selectExpr("id").write.parquet(str(tmp_path / "ids"))
+    left = spark.readStream.schema("id long").parquet(str(tmp_path / "ids"))
+    left = left.selectExpr("id", *(f"{value} as {name}" for name, value in LACKING.items()))
+    joined = StreamJoin(left, parquet_stream(spark, tmp_path / "ids"), on="id", instances=2)
+    writer = joined.withColumn("day", "date '2026-03-01'").writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", tmp_path / "c").trigger(availableNow=True)
+    run(writer.option("partitionBy", "day"), tmp_path / "out")
+    found = spark.read.parquet(str(tmp_path / "out")).select(*LACKING)
+    wanted = spark.range(2).selectExpr(*(f"{value} as {name}" for name, value in LACKING.items()))
+    assert found.dtypes == wanted.dtypes
+    texts = [f"cast({name} as string) as {name}" for name in LACKING]
+    assert Counter(found.selectExpr(*texts).collect()) == Counter(
+        wanted.selectExpr(*texts).collect()
+    )
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import StreamJoin, equi, parquet_stream
+from joinengine import StreamJoin, equi, parquet_stream, sql
 from joinengine.model.errors import InvalidRequest
 from tests.stream.cases import run
 
@@ -53,6 +53,28 @@ def test_names_are_those_of_the_session_of_the_stream(tokyo, spark, folder):
     assert parquet_stream(spark, folder).select("KEY").reading.schema.names == ["key"]
     with pytest.raises(InvalidRequest, match="KEY"):
         parquet_stream(tokyo, folder).select("KEY")
+
+
+#: Text of SQL over the session of its streams: `KEY` is a column of its own there.
+SQL = {
+    "a name of ON": "select l.key from l join r on l.KEY = r.key",
+    "a name of WHERE": "select l.key from l join r on l.key = r.key where hour(l.SEEN) = 21",
+    "a name of an aggregate": "select max(KEY) as m from l group by tumble(seen, interval 1 hour)",
+}
+
+
+@pytest.mark.parametrize("text", SQL.values(), ids=SQL)
+def test_sql_goes_by_the_session_of_its_streams(tokyo, spark, folder, text):
+    sql(text, {name: parquet_stream(spark, folder) for name in "lr"}, delay="1 hour")
+    with pytest.raises(InvalidRequest, match=r"column '(KEY|SEEN)' (of l )?does not exist"):
+        sql(text, {name: parquet_stream(tokyo, folder) for name in "lr"}, delay="1 hour")
+
+
+def test_columns_of_sql_may_differ_in_case_where_the_session_of_the_stream_says_so(tokyo, folder):
+    streams = {name: parquet_stream(tokyo, folder) for name in "lr"}
+    inner = "(select key, key + 1 as KEY from l)"
+    text = f"select l.KEY as more from {inner} l join r on l.key = r.key"
+    assert sql(text, streams).schema.names == ["more"]
 
 
 def test_a_join_is_built_on_a_thread_of_the_program(spark, folder):

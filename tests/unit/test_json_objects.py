@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,10 @@ PLAIN = {
     pa.bool_(): st.booleans(),
     pa.date32(): st.dates(),
     INSTANT: st.datetimes(timezones=st.just(dt.UTC), min_value=dt.datetime(1000, 1, 1)),
+    pa.decimal128(20, 2): st.decimals(-(10**18) + 1, 10**18 - 1, places=2),
+    pa.decimal128(17, 17): st.integers(1 - 10**17, 10**17 - 1).map(
+        lambda n: Decimal(n).scaleb(-17)
+    ),
 }
 FINITE = PLAIN | {pa.float64(): st.floats(allow_nan=False, allow_infinity=False)}
 
@@ -79,6 +84,32 @@ def test_maps_and_fine_instants_are_written():
         "id": "MDEyMzQ1Njc4OWFiY2RlZg==",
     }
     assert (second["m"], second["l"], second["id"]) == (None, [], None)
+
+
+def test_decimals_keep_their_digits():
+    """Beside values that DuckDB would not write as JSON by itself, and below 1."""
+    wide, small = (
+        Decimal("123456789012345678.91"),
+        Decimal("-0.12345678901234567890123456789012345678"),
+    )
+    inner = pa.struct({"d": pa.decimal128(20, 2), "x": pa.float64()})
+    rows = pa.record_batch(
+        {
+            "s": pa.array([{"d": wide, "x": math.inf}], inner),
+            "m": pa.array(
+                [[(small, {"d": wide, "x": 1.5})]], pa.map_(pa.decimal128(38, 38), inner)
+            ),
+            "l": pa.array([[small]], pa.list_(pa.decimal128(38, 38))),
+            "d": pa.array([small], pa.decimal128(38, 38)),
+        }
+    )
+    (value,) = objects_of(rows).to_pylist()
+    assert json.loads(value, parse_float=Decimal) == {
+        "s": {"d": wide, "x": "Infinity"},
+        "m": {str(small): {"d": wide, "x": Decimal("1.5")}},
+        "l": [small],
+        "d": small,
+    }
 
 
 def test_bytes_that_are_no_base64_are_refused():

@@ -223,6 +223,7 @@ def test_a_column_of_the_table_may_be_missing_in_results(lake):
     assert lake.rows() == rows_of(table_of(range(10)))
 
 
+VARIANT = pa.struct([pa.field("metadata", pa.binary(), metadata={"variant": "true"})])
 REFUSED = [
     (lambda schema: schema.append(pa.field("new", pa.int64())), "has no column new; its columns"),
     (
@@ -232,6 +233,14 @@ REFUSED = [
     (
         lambda schema: schema.set(0, pa.field("a", pa.duration("us"))),
         "column a is duration.us., which .* tables do not have",
+    ),
+    (
+        lambda schema: schema.set(0, pa.field("a", pa.null())),
+        "column a is null, which .* tables do not have",
+    ),
+    (
+        lambda schema: schema.set(0, pa.field("a", VARIANT)),
+        "column a is a variant, which Delta tables do not have|column a of the table .* is long",
     ),
 ]
 

@@ -9,7 +9,15 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.sources.feeds import FolderFeed
@@ -23,7 +31,12 @@ from joinengine.sources.schemas import (
     plain,
     wider,
 )
-from joinengine.spark.sources.types import folder_columns, said_columns
+from joinengine.spark.sources.types import (
+    arrow_schema,
+    folder_columns,
+    said_columns,
+    spark_schema,
+)
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
 
@@ -262,6 +275,17 @@ def test_values_of_folder_names_are_read(folder):
 def test_instants_in_folder_names_are_of_the_session_s_zone():
     found = partition_value("2026-03-01 10:00:00", pa.timestamp("us", "UTC"), "Asia/Tokyo")
     assert found.as_py() == dt.datetime(2026, 3, 1, 1, tzinfo=dt.UTC)
+
+
+def test_parts_of_columns_of_a_dataframe_may_be_null():
+    """As in a row without a partner, also those of a variant, which stays one."""
+    inside = StructType([StructField("a", LongType(), nullable=False)])
+    kinds = {"v": VariantType(), "s": inside, "m": MapType(StringType(), inside, False)}
+    schema = arrow_schema(StructType([StructField(n, kind, False) for n, kind in kinds.items()]))
+    alone = schema.empty_table().take(pa.array([None], pa.int64()))
+    pq.write_table(alone, pa.BufferOutputStream())
+    assert spark_schema(schema)["v"].dataType == VariantType()
+    assert str(schema.field("m").type.item_type) == "struct<a: int64>"
 
 
 def test_what_schema_says_is_not_null_may_be_null():

@@ -13,7 +13,8 @@ import pytest
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.results import staging
 from joinengine.results.folders import check_partitions, partitioned
-from joinengine.results.staging import Cutting, staged_files
+from joinengine.results.merging import MergeTask, merge
+from joinengine.results.staging import SPARK_ROW, Cutting, staged_files
 from joinengine.results.targets import ToParquet
 from joinengine.wire.codec import decode, encode
 from joinengine.world.memory import MemoryWorld
@@ -179,6 +180,19 @@ def test_a_name_too_long_for_a_folder_is_told_with_its_column(tmp_path):
 def test_tasks_are_told_how_to_cut():
     target = ToParquet("f", 3, Cutting("zstd", ("a", "b"), "Asia/Tokyo", 7))
     assert decode(encode(target), ToParquet) == target
+
+
+def test_merged_files_keep_sparks_account_of_a_row():
+    world, cutting = MemoryWorld(), Cutting(spark_row='{"type":"struct"}')
+    storage = world.storage("/results")
+    stored = []
+    for name in ("g1-a", "g1-b"):
+        files = staged_files(storage, name, cutting)
+        files.add(BATCHES[0])
+        stored += files.close()
+    (one,) = merge(MergeTask("/results", tuple(stored), "", 1, cutting), world).files
+    footer = pq.read_schema(pa.BufferReader(storage.get(one.name)))
+    assert footer.metadata[SPARK_ROW.encode()] == b'{"type":"struct"}'
 
 
 @pytest.mark.parametrize("texts", ["all others", "all the same"])

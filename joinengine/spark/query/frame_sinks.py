@@ -18,7 +18,7 @@ from joinengine.results.staging import CODEC, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.spark.session import session
 from joinengine.spark.sources.frames import frame_of, store
-from joinengine.spark.sources.types import arrow_schema
+from joinengine.spark.sources.types import arrow_schema, parquet_row
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
@@ -109,10 +109,14 @@ class TransformedParquetSink(Sink):
 
     def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
         """Write an attempt through the engine's own storage, as Spark would write it."""
+        schema = arrow_schema(frame.schema)
         cutting = Cutting(
-            _ARROW.get(self.codec, self.codec), self.partition_by, session.zone(self.spark)
+            _ARROW.get(self.codec, self.codec),
+            self.partition_by,
+            session.zone(self.spark),
+            spark_row=parquet_row(schema, self.partition_by),
         )
-        files = store(frame, attempt, "part", cutting, arrow_schema(frame.schema))
+        files = store(frame, attempt, "part", cutting, schema)
         return sorted(stored.name for stored in files)
 
     @override

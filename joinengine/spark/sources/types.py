@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.nested_types import with_null_parts
 from joinengine.model.texts import in_a_line, quoted
 from joinengine.sources.listing import OnBadFile, read_footers, survey
 from joinengine.sources.schemas import (
@@ -22,6 +24,8 @@ from joinengine.sources.schemas import (
 )
 from joinengine.sources.sourcefiles import SourceFile, exists, found_below
 
+#: Spark's JSON of a type that Parquet lacks.
+_LACKING = re.compile(r'"(?:t|elementT|keyT|valueT)ype":"(?:interval|variant|void)')
 #: The most footers that are read if the user gives the columns.
 _SAMPLED = 1000
 
@@ -29,6 +33,7 @@ _SAMPLED = 1000
 def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
     """The Arrow schema in which the engine handles tuples: instants are microseconds in UTC.
 
+    Parts of a column may be NULL, as those of a row without a partner are.
     Raises InvalidRequest, with the column, for a type that Arrow does not know.
     """
     for field in schema:
@@ -40,7 +45,7 @@ def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
                 "joinengine does not support; cast it or leave it out"
             ) from error
     plain = to_arrow_schema(schema, timezone="UTC")
-    return pa.schema([pa.field(field.name, field.type) for field in plain])
+    return pa.schema([pa.field(field.name, with_null_parts(field.type)) for field in plain])
 
 
 def refuse_collations(schema: StructType, what: str = "schema") -> None:
@@ -57,6 +62,16 @@ def refuse_collations(schema: StructType, what: str = "schema") -> None:
 def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark form of an Arrow schema."""
     return from_arrow_schema(schema)
+
+
+def parquet_row(schema: pa.Schema, but: Collection[str] = ()) -> str | None:
+    """The columns, without those of `but`, as Spark's JSON; None if Parquet has all their types.
+
+    Parquet lacks intervals, variants and columns of NULLs alone. Spark's writer puts this text into
+    footers, and its readers find the types there.
+    """
+    row = spark_schema(pa.schema([field for field in schema if field.name not in but])).json()
+    return row if _LACKING.search(row) else None
 
 
 def said_columns(schema: Any) -> pa.Schema | None:
