@@ -35,10 +35,9 @@ from joinengine.driver.records import BatchRecord
 from joinengine.driver.recovery.attempts import Attempts, store_of
 from joinengine.driver.recovery.durability import Uploaded
 from joinengine.driver.recovery.restoration import line_to, restored
-from joinengine.driver.relayout import fitted_wish
 from joinengine.driver.settings import Settings
 from joinengine.driver.stages import Counts, Draft, Moment, Program
-from joinengine.driver.stopwatch import Stopwatch
+from joinengine.driver.stopwatch import Stopwatch, WallClock
 from joinengine.driver.wishes import Wishes
 from joinengine.layouts import Chosen
 from joinengine.layouts.layout import LayoutChoice
@@ -84,14 +83,14 @@ class BatchRunner:
             fitted(choice, operator, len(query.operators), settings.naming)
             for choice, operator in zip(choices, query.operators, strict=True)
         ]
-        self.generation = 0
-        self._committed = False
+        self.generation, self._committed = 0, False
         self._wishes = Wishes(settings.schedule)
         self._checkpoint = checkpoint
         self.delivery = delivery
         self.settings = settings
         self._named = set[Skipped]()  # the files that this run has named as skipped
         self._turn = RLock()  # a listener may stop the query
+        self._wall_clock = WallClock(self._world)
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
@@ -222,7 +221,8 @@ class BatchRunner:
 
     def _run(self, frame: Any, end: Position, handed: Handed | None) -> None:
         """Compute the next batch, commit it, show its results, and clean up."""
-        watch, number = Stopwatch(self._world), self.manifest.batch + 1
+        self.manifest = self._wall_clock.followed(self.manifest)
+        watch, number = Stopwatch.started(self._world), self.manifest.batch + 1
         record = None  # stays None if an older driver has committed the batch
         with watch.timed("elapsed_s"):
             try:
@@ -248,7 +248,7 @@ class BatchRunner:
         """The next batch, ready to be committed."""
         with self._leaving_nothing():
             opened = self._computing.open(
-                self.manifest, self._counts, end, self.generation, self._world.now_s()
+                self.manifest, self._counts, end, self.generation, watch.clock_s
             )
             aside = self.delivery.aside
             opened = replace(
@@ -269,8 +269,8 @@ class BatchRunner:
         with watch.timed("plan_s"):
             wishes = self._wishes.before(opened.number + 1)
             held = self.delivery.before_next
-            now_s, nonce = self._world.now_s(), self._world.nonce()
-            return step.close(self._program, computed, Moment(now_s, nonce, wishes, held))
+            moment = Moment(watch.now_s(), self._world.nonce(), wishes, held)
+            return step.close(self._program, computed, moment)
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
@@ -383,10 +383,9 @@ class BatchRunner:
         fence.check_generation(self._checkpoint.generations, self.generation)
 
     def _check(self, wishes: Sequence[Relayout]) -> None:
-        count, naming = len(self.query.operators), self.settings.naming
-        for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):
-            fitted = [fitted_wish(wish, operator, count, naming) for wish in wishes]
-            relayout.check(operator, state.layouts, fitted)
+        for operator, newest in zip(self.query.operators, self.chosen, strict=True):
+            known = len(self.query.operators), self.settings.naming
+            relayout.check(operator, newest, wishes, *known)
 
     def _deliver(self, *, whole: bool = False) -> None:
         """Make the results visible that the manifest names; `whole`: also those held back."""
@@ -394,6 +393,7 @@ class BatchRunner:
 
     def tick_due(self, now_s: float) -> float | None:
         """When a batch without data is due after one that ended at `now_s`; None: never."""
+        self.manifest = self._wall_clock.followed(self.manifest)
         if self.settings.finite and self.delivery.is_holding:  # a quiet batch shows the results
             return 0.0
         due = clock.tick_due(self.query, self.manifest, now_s), self.delivery.due_s

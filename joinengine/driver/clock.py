@@ -116,10 +116,19 @@ def awake(manifest: Manifest, begun_s: float) -> Manifest:
 
     Sources may have paused together with the previous driver, and may return one by one.
     """
-    rested_s = max(begun_s - manifest.clock_s, 0.0) if manifest.clock_s else 0.0
+    return stepped(manifest, begun_s - manifest.clock_s if manifest.clock_s else 0.0, begun_s)
+
+
+def stepped(manifest: Manifest, step_s: float, now_s: float) -> Manifest:
+    """The manifest for a clock that was set forward by `step_s` to `now_s`; below 0: set back.
+
+    So a step is neither silence nor the end of one.
+    """
+    if not step_s:
+        return manifest
 
     def later(since: float) -> float:
-        return since if math.isinf(since) else min(since + rested_s, max(since, begun_s))
+        return since if math.isinf(since) else min(since + step_s, now_s)
 
     operators = list[OperatorState]()
     for state in manifest.operators:

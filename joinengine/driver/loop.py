@@ -103,7 +103,7 @@ class Loop:
         self._most: Position | None = None
         #: source that is read first -> the place that it must reach, fixed when the loop begins
         self._loaded = dict[int, Place]()
-        #: when a batch is due although nothing is new; None: never
+        #: when a batch is due although nothing is new, by the timer of the world; None: never
         self._due_s: float | None = None
         #: how long the last look took
         self._look_s = 0.0
@@ -179,7 +179,7 @@ class Loop:
         for source in self._runner.query.first:
             self._feeds[source].discover(wait=self._rest)
             self._loaded[source] = self._feeds[source].awaited()
-        self._note_tick(self._runner.manifest.clock_s)
+        self._note_tick(min(self._runner.manifest.clock_s, self._world.now_s()))
         with self._waiting:
             self._has_begun = True
             self._waiting.notify_all()
@@ -256,7 +256,7 @@ class Loop:
         end, start = self._ends_of_feeds(), self._runner.position
         if any(feed.is_beyond(end[n], self._start(n, start)) for n, feed in self._feeds.items()):
             return end
-        is_due = self._due_s is not None and self._due_s <= self._world.now_s()
+        is_due = self._due_s is not None and self._due_s <= self._world.timer_s()
         return end if is_due else None
 
     def _ends_of_feeds(self) -> Position:
@@ -301,8 +301,10 @@ class Loop:
     def _note_tick(self, now_s: float) -> None:
         """Note when a tick is due after a batch that ended at `now_s`."""
         due_s = self._runner.tick_due(now_s)
-        # A tick that is due at once stays due, even if the clock is set back.
-        self._due_s = -math.inf if due_s is not None and due_s <= now_s else due_s
+        if due_s is not None:  # by the timer, so that it does not matter if the clock is set
+            left_s = -math.inf if due_s <= now_s else due_s - self._world.now_s()
+            due_s = self._world.timer_s() + left_s
+        self._due_s = due_s
 
     def _end(self, source: int, start: Place) -> Place:
         """Where a batch that begins at `start` ends in a source.
@@ -326,8 +328,9 @@ class Loop:
     def _rested_s(self) -> float:
         """When to look again, in seconds since the epoch: after a rest, or for the next tick."""
         now_s = self._world.now_s()
-        rested_s = now_s + max(self._rest_s, self._look_s)
-        return rested_s if self._due_s is None else min(rested_s, max(self._due_s, now_s))
+        rest_s = max(self._rest_s, self._look_s)
+        due_s = math.inf if self._due_s is None else self._due_s - self._world.timer_s()
+        return now_s + min(rest_s, max(due_s, 0.0))
 
     def _next_s(self) -> float:
         """The earliest start of the batch after one that starts now, in seconds since the epoch."""

@@ -40,13 +40,18 @@ def fitted_wish(wish: Relayout, operator: Operator, operators: int, naming: Nami
     return replace(wish, choice=fitted(wish.choice, operator, operators, naming))
 
 
-def check(operator: Operator, layouts: Layouts, wishes: Sequence[Relayout]) -> None:
-    """Raise InvalidRequest if wishes, granted one after another, lead to an impossible layout."""
+def check(
+    operator: Operator, newest: Chosen, wishes: Sequence[Relayout], operators: int, naming: Naming
+) -> None:
+    """Raise InvalidRequest if wishes, granted one after another, lead to an impossible layout.
+
+    `newest`: the layout before them. `operators`: how many the query has.
+    """
     policy = operator.policy
     if not policy.changes:
         return
-    choice, instances = layouts.newest.choice, layouts.newest.wanted
-    for wish in wishes:
+    choice, instances = newest.choice, newest.wanted
+    for wish in [fitted_wish(wish, operator, operators, naming) for wish in wishes]:
         choice = wish.choice or choice
         instances = instances if wish.instances is None else wish.instances
         choice.check(operator.condition, instances)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,11 @@ def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) ->
             "partitionBy": wanted.partition_by,
         }
         output.create(marker_of(query), json.dumps(about).encode())
+        try:  # again: another query may have begun here since, and each now sees the other's marker
+            _check_others(output, shared=wanted.shared, overwrite=False, own=query)
+        except InvalidRequest:
+            output.delete(marker_of(query))
+            raise
     if _noted(checkpoint) != output.folder:
         write_note(checkpoint, NOTE, {"folder": output.folder})
 
@@ -184,7 +190,10 @@ def _check_sink(checkpoint: Checkpoint, output: Storage, wanted: Wanted) -> None
         )
 
 
-def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
+def _check_others(
+    output: Storage, *, shared: bool, overwrite: bool, own: str | None = None
+) -> None:
+    """InvalidRequest if results of others are in the way; `own`: the query with a marker here."""
     if SPARKS_LOG in output.names():
         raise InvalidRequest(
             f"path: {output.folder} holds {SPARKS_LOG}, a log that a streaming query of Spark's "
@@ -193,7 +202,7 @@ def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
         )
     if shared:
         return
-    others = dict(_markers(output))
+    others = {owner: about for owner, about in _markers(output) if owner != own}
     strange = next((name for name, owner in _results(output) if owner not in others), None)
     if strange is not None:
         raise InvalidRequest(
@@ -255,7 +264,8 @@ def _numbered(output: Storage, below: str = "") -> Iterator[tuple[str, str | Non
 def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:
     for name in output.at(STAGING).names():
         if name.endswith(".json"):
-            yield name.removesuffix(".json"), _about(output.get(f"{STAGING}/{name}"))
+            with suppress(FileNotFoundError):  # removed since, by a start with overwrite
+                yield name.removesuffix(".json"), _about(output.get(f"{STAGING}/{name}"))
 
 
 def _about(content: bytes) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Sealing: writes the runs of one task in one batch to files.
 
 Why: fewer files are faster. So a task writes the runs of all its instances, of both sides, into one
-file, and runs that are sealed together onto one page of it (`joinengine.state.run_file`).
+file, and runs that are sealed together onto one page of it (`joinengine.state.run_file`). But a
+file stays until its last run is gone, so sides that leave at different times have their own files.
 
 Law: the task can probe a sealed run at once; no other task sees it before a manifest names it.
 """
@@ -28,8 +29,8 @@ class Sealer:
         self._storage = storage
         self._store = store
         self._changes = changes
-        #: by instance, if each has its own file; else under None
-        self._writers: dict[int | None, tuple[str, RunWriter]] = {}
+        #: by instance and side, if each has its own files; else under None
+        self._writers: dict[tuple[int | None, Side | None], tuple[str, RunWriter]] = {}
         self._groups = upkeep.batch << 20
 
     def seal(
@@ -75,7 +76,8 @@ class Sealer:
             self._changes.files.append(stored)
             self._store.trust(name)
             return [self._store.open(run, stored) for run in runs]
-        whose = instances[0] if self._upkeep.apart else None
+        keep = self._upkeep
+        whose = instances[0] if keep.apart else None, side if keep.shelf.divides_sides else None
         if whose not in self._writers:
             self._writers[whose] = self._new_file(self._upkeep.allowance)
         runs = self._write(*self._writers[whose], instances, bounds, side, page, oldest_input)

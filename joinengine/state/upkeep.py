@@ -71,6 +71,11 @@ class Shelf(Protocol):
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """(n,) the last watermark at which each tuple is needed."""
 
+    @property
+    def divides_sides(self) -> bool:
+        """Whether each side has its own files: the tuples of one leave long before the other's."""
+        return False
+
     def reduced(
         self, side: Side, page: Page, spines: Ints, watermark: float
     ) -> tuple[pa.RecordBatch, NDArray[np.bool_]] | None:

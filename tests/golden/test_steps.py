@@ -42,6 +42,8 @@ class Script(MemoryWorld):
     def now_s(self):
         return self.now
 
+    timer_s = now_s
+
 
 @dataclass
 class Told(InlineJobs):

@@ -56,11 +56,15 @@ class Growing(Inert):
 
 @dataclass
 class Clock(MemoryWorld):
-    """A world whose time passes only while somebody rests."""
+    """A world whose time passes only while somebody rests; the clock was set by `set_s`."""
 
     now: float = 1_000.0
+    set_s: float = 0.0
 
     def now_s(self):
+        return self.now + self.set_s
+
+    def timer_s(self):
         return self.now
 
     def sleep(self, seconds):

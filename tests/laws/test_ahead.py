@@ -43,6 +43,8 @@ class Clock(Machine):
     def now_s(self):
         return self.time_us / 1e6
 
+    timer_s = now_s
+
 
 class Clocked(LocalQuery):
     """Batch `b` begins at `times_us[b]` (a later one: at the last), whichever attempt it is."""

@@ -282,6 +282,18 @@ def test_the_state_follows_the_keys_and_not_their_versions(direction, tolerance)
         assert max(held[20:]) < 5 * 500, "some batches, of 40"
 
 
+def test_the_files_hold_little_but_the_state():
+    """Left tuples, gone after two batches, do not stay in the files of right ones, for twenty."""
+    with tempfile.TemporaryDirectory() as folder:
+        query = local(folder, joined("hash", tolerance="20000 us", delay="2000 us"), "hash")
+        for batch in range(30):
+            tuples = [(i, i, 1_000 * batch + 3 * i) for i in range(300)]
+            query.run_tuples(batch, tuples, tuples)
+        shelves = query.state.shelves
+        stored = sum(file.size_bytes for file in shelves.files.values())
+        assert stored < 1.5 * shelves.size_bytes
+
+
 def test_of_right_tuples_of_one_time_the_last_read_is_taken():
     right = [[(0, 1, 100)], [(0, 2, 100), (0, 3, 90)], []]
     left = [[], [(0, 10, 100)], [(0, 11, 100)]]

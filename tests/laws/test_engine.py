@@ -18,6 +18,7 @@ from joinengine.model.keys import PAIR, Side
 from joinengine.model.windows import within
 from joinengine.reporting.progress import batch_line
 from joinengine.state.operator_state import STATE
+from joinengine.world.memory import MemoryWorld
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -107,11 +108,11 @@ def test_engine_delivers_what_the_model_delivers(
             assert output == matched(*usable(wanted, window), window)
 
 
-def test_an_idle_side_brings_no_event_time(tmp_path):
+def test_an_idle_side_brings_no_event_time():
     """A row with an event time keeps its side awake, dropped or not; a row without one does not."""
     window = within("lt", "rt", lower="0 us", upper="9 us", delay="0 us", idle_after="1 day")
     plan = two_way(window, 2, how="full", filters=("lv > 0", None))
-    query = LocalQuery(tmp_path, plan, "hash")
+    query = LocalQuery("/nowhere/query", plan, "hash", jobs=InlineJobs(world=MemoryWorld()))
     query.run_tuples(0, [(1, 1, 0)], [(1, 2, 0)])
     first = [side.idle_since for side in query.state.clock.sides]
     query.run_tuples(1, [(1, 0, 5)], [(None, 3, None)])

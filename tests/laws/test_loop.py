@@ -162,7 +162,7 @@ def test_a_clock_that_is_set_back_does_not_stop_a_query():
 
     def run(end, handed=None):
         real(end)
-        query.world.now -= 0.0 if any(rests) else 3600.0
+        query.world.set_s -= 0.0 if any(rests) else 3600.0
 
     def stop():
         return query.runner.position == ALL
@@ -199,6 +199,34 @@ def test_an_idle_side_is_waited_for_as_long_as_it_may_be_silent():
     assert len(quiet) < 10 < len(loop.rests)
 
 
+@pytest.mark.parametrize(
+    ("set_s", "at_s", "is_busy"),
+    [(3600, 10, False), (3600, 12, True), (-3600, 12, True), (-3600, 60, False), (3600, 60, False)],
+)
+def test_a_clock_that_is_set_makes_no_side_idle_or_awake(set_s, at_s, is_busy):
+    """The right side is silent for 30 s, of 60, then again. `is_busy`: it is set in a batch."""
+    query = started("left", window=SILENT)
+    query.world.now = begin = 1_000_000.0
+
+    def step(busy):
+        if query.world.now >= begin + at_s and busy is is_busy:
+            query.world.set_s = set_s
+
+    def grow(feed, **there):
+        step(busy=False)
+        feed.there = max(there[at] for at in there if query.world.now - begin >= int(at[1:]))
+
+    query.jobs.fails = lambda start: step(busy=True)
+    feeds = {
+        0: Growing(6, grow=partial(grow, s0=6, s12=9, s50=11)),
+        1: Growing(3, grow=partial(grow, s0=3, s30=6)),
+    }
+    loop_of(query, Trigger(), feeds, lambda: query.world.now > begin + 85).run()
+    assert query.runner.manifest.operators[0].clock.watermark == 50
+    loop_of(query, Trigger(), feeds, lambda: query.world.now > begin + 95).run()
+    assert query.runner.manifest.operators[0].clock.watermark == 100
+
+
 def test_a_tick_does_not_wait_for_the_next_look():
     query = started("left", window=SILENT)
     begin = query.world.now
@@ -233,7 +261,7 @@ def test_a_tick_that_is_due_at_once_stays_so_if_the_clock_is_set_back():
 
     def set_back():
         if query.runner.position == ALL:
-            query.world.now = 10.0
+            query.world.set_s = -990.0
         return False
 
     loop_of(query, stop=set_back).run()

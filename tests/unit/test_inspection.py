@@ -13,6 +13,7 @@ from joinengine.lab.commands import inspection
 from joinengine.model.keys import U_BITS, Side
 from joinengine.state.run import OpenRun, Run, excluded_rows
 from joinengine.state.run_file import Page
+from tests.harness import LocalQuery, two_way
 
 #: Row i of the run has key hash i // 2: two tuples of each key.
 HASHES = np.repeat(np.arange(4, dtype=np.uint64), 2)
@@ -48,3 +49,17 @@ def test_a_key_is_told_as_a_tuple_that_is_held_has_it(checkpoint, hash_, value):
 def test_a_side_without_the_key_columns_tells_nothing(checkpoint):
     keying = Keying((("user",), ("id",)))
     assert inspection.key_held(checkpoint, 0, 2, operator(keying)) is None
+
+
+def test_rows_that_wait_for_a_match_are_told():
+    query = LocalQuery("/nowhere/query", two_way(how="left", instances=2), "hash")
+    query.run_tuples(0, [(1, 7, 0)], [])
+    (state,) = query.runner.manifest.operators
+    told = inspection._join(0, state, {"on": "k"})
+    assert told["pending_bytes"] == state.shelves.pending_bytes > 0
+    about = {"checkpoint": "/c", "format": 1, "query": "q", "batch": 0, "generation": 1}
+    lines = inspection.state_lines({**about, "full_batch": 0, "joins": [told]})
+    assert (
+        lines[-1]
+        == f"  {told['pending_bytes']:,} bytes of rows that wait for a match, and of marks"
+    )

@@ -14,7 +14,7 @@ from joinengine.spark.sources.locations import local_path, place
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
-from joinengine.world.memory import MemoryWorld
+from joinengine.world.memory import MemoryStorage, MemoryWorld
 from joinengine.world.world import MACHINE
 
 
@@ -188,6 +188,23 @@ def test_a_damaged_marker_still_says_whose_it_is(world, content):
     world.files.pop("/out/_joinengine/own.json")
     with pytest.raises(InvalidRequest, match=r"query one, with the checkpoint unknown"):
         take(checkpoint_of(world, "two"), out)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_two_starts_at_one_moment_at_most_one_takes_the_folder(world, monkeypatch, overwrite):
+    """The other one begins and ends between the check of this one and its marker."""
+    out, create, others = world.storage("/out"), MemoryStorage.create, ["two"]
+
+    def late(storage, name, content):
+        if others and name == outputs.marker_of("one"):
+            take(checkpoint_of(world, others.pop()), out, overwrite=overwrite)
+        return create(storage, name, content)
+
+    monkeypatch.setattr(MemoryStorage, "create", late)
+    with pytest.raises(InvalidRequest, match="the results of query two"):
+        take(checkpoint_of(world, "one"), out, overwrite=overwrite)
+    assert out.at(outputs.STAGING).names() == ["two.json"]
+    take(checkpoint_of(world, "one"), out, shared=True)
 
 
 def test_a_folder_that_cannot_be_listed_is_named(world, tmp_path, monkeypatch):

@@ -86,6 +86,7 @@ def functions_of(kind):
 OPTIONAL = {
     *("Layout.base_function", "Layout.copied", "Layout.listing", "Layout.wanted"),
     *("Layout.place", "Layout.copies", "Layout.table", "Router.listed"),
+    "Shelf.divides_sides",
     "Shelf.reduced",
     *("Defaults.is_changelog", "Defaults.kind", "Defaults.finish", "Defaults.until_us"),
     *("Defaults.policy", "Defaults.watched", "Defaults.lags", "Defaults.forecast"),

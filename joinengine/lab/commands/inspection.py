@@ -130,6 +130,10 @@ def state_lines(report: dict[str, Any]) -> list[str]:
             f"{counted(join['files'], 'file')}, "
             f"{join['bytes']:,} bytes; rows per instance {join['rows_per_instance']}"
         )
+        if join["pending_bytes"]:
+            lines.append(
+                f"  {join['pending_bytes']:,} bytes of rows that wait for a match, and of marks"
+            )
     if "key" in report:
         key = report["key"]
         shares = [f"{i} [{low:.4f}, {high:.4f})" for i, low, high in key["homes"]]
@@ -177,6 +181,7 @@ def _join(number: int, state: OperatorState, described: dict[str, Any]) -> dict[
         "files": len(shelves.files),
         "rows": shelves.rows,
         "bytes": shelves.size_bytes,
+        "pending_bytes": shelves.pending_bytes,
         "rows_per_instance": [held[i] for i in range(max([layout.instances - 1, *held]) + 1)],
         "routing_entries": len(layout.table.placements),
         "split_keys": layout.table.split_keys,

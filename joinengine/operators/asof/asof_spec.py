@@ -132,6 +132,12 @@ class AsOfShelf(Shelf):
         """How long a right tuple may be the nearest (us); None: no bound."""
         return self.spec.condition.tolerance_us
 
+    @property
+    @override
+    def divides_sides(self) -> bool:
+        """Left tuples wait for the watermark; right ones stay as long as they may be nearest."""
+        return self.spec.waits
+
     @override
     def schema(self, side: Side) -> pa.Schema:
         return self.spec.carried[side]
