@@ -100,14 +100,14 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return {"batch": self._end, "query": self._query}
 
-    def _check(self, start: dict[str, Any]) -> None:
+    def _check(self, known: dict[str, Any]) -> None:
         """Raise DataLost if the results are not those of which Spark has read a part.
 
-        The list of the last batch that Spark has read stays.
+        `known`: an offset in Spark's log. The list of the last batch that Spark has read stays.
         """
-        batch = start["batch"]
+        batch = known["batch"]
         there = max(self._offered.batches, default=NOTHING)
-        if batch > there or (batch != NOTHING and start.get("query", self._query) != self._query):
+        if batch > there or (batch != NOTHING and known.get("query", self._query) != self._query):
             raise DataLost(
                 f"to_df: {self._checkpoint.location} does not hold the results of which Spark has "
                 f"read those up to batch {batch}; restore it from a copy, or give to_df and the "
@@ -120,6 +120,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of the batches between two offsets."""
+        if self._line is None:  # a replay, before the first look
+            self._check(end)
         files = self._offered.files(start["batch"], end["batch"])
         return [_Part(files[n :: self._partitions]) for n in range(self._partitions)][: len(files)]
 
