@@ -25,16 +25,15 @@ def to_df(writer: JoinWriter) -> DataFrame:
     there = checkpoint_at(
         place(location, "checkpointLocation"), writer.settings.get("stateLocation")
     )
-    folder = there.storage.at("offered")
     cutting = Cutting(target_bytes=TARGET_BYTES)
     made = replace(
         writer,
         join=replace(join, transform=None),
-        factory=lambda checkpoint, query: OfferedSink(folder, query, cutting=cutting),
+        factory=lambda checkpoint, query: OfferedSink(there.offered, query, cutting=cutting),
     )
 
     def start(ends: bool) -> JoinQuery:
         return (made.trigger(availableNow=True) if ends else made).start()
 
-    frame = results_frame(join.spark, join.schema, folder.folder, start)
+    frame = results_frame(join.spark, join.schema, there.location, start)
     return frame if writer.join.transform is None else writer.join.transform(frame)

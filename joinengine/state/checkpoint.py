@@ -106,6 +106,11 @@ class Checkpoint:
         return self.storage.at("boundary")
 
     @property
+    def offered(self) -> Storage:
+        """Results that another engine has not committed yet."""
+        return self.storage.at("offered")
+
+    @property
     def showings(self) -> Storage:
         """The showings: the files in which the results of several batches have become visible."""
         return self.storage.at("showings")

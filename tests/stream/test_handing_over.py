@@ -130,20 +130,29 @@ def test_a_log_of_spark_s_that_is_damaged_is_refused_by_name(mixed, tmp_path):
     mixed().trigger(availableNow=True).start(out).awaitTermination()
     whole = tmp_path / "whole"
     shutil.copytree(logs, whole)
-    damages = {
-        "metadata": lambda place: place.unlink(),
-        "offsets": shutil.rmtree,
-        "offsets/3": lambda place: place.write_bytes(place.read_bytes().replace(b"v1", b"v7")),
-        "offsets/2": lambda place: place.write_bytes(b""),
-        "commits/3": _made_a_folder,
-    }
-    for name, damage in damages.items():
+    damages = [
+        ("metadata", lambda place: place.unlink()),
+        ("metadata", _cut),
+        ("offsets", shutil.rmtree),
+        ("offsets/3", lambda place: place.write_bytes(place.read_bytes().replace(b"v1", b"v7"))),
+        ("offsets/3", _cut),
+        ("offsets/2", lambda place: place.write_bytes(b"")),
+        ("commits/3", _made_a_folder),
+        ("commits/3", _cut),
+    ]
+    for name, damage in damages:
         damage(logs / name)
         with pytest.raises(DamagedState, match=f"^{logs / name} is missing or damaged: Spark"):
             mixed().trigger(availableNow=True).start(out)
         shutil.rmtree(logs)
         shutil.copytree(whole, logs)
     mixed().trigger(availableNow=True).start(out).awaitTermination()
+
+
+def _cut(place):
+    """A power failure, or a copy that stopped: half of the bytes, and no CRC beside them."""
+    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
+    place.with_name(f".{place.name}.crc").unlink(missing_ok=True)
 
 
 def _made_a_folder(place):

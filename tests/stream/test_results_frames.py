@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import tempfile
 import threading
 from multiprocessing.connection import Listener
@@ -134,6 +135,23 @@ def test_results_that_another_query_has_fetched_are_missed(spark, joined, tmp_pa
         add(tmp_path / "a", "1.parquet", [22])
     with pytest.raises(Exception, match="were fetched by another query"):
         run(joined.to_df(str(tmp_path / "state")), tmp_path, "other")
+
+
+def test_results_of_another_checkpoint_are_not_taken_for_those_that_were_read(
+    spark, joined, tmp_path
+):
+    """Their batches have the same numbers, and Spark would have left out the first ones."""
+    run(joined.to_df(str(tmp_path / "state")), tmp_path)
+    kept = (tmp_path / "state").rename(tmp_path / "kept")
+    add(tmp_path / "a", "1.parquet", [22])
+    for _ in (1, 2):  # nothing is there; then what a query of its own has left
+        with pytest.raises(Exception, match="not hold the results of which Spark has read"):
+            run(joined.to_df(str(tmp_path / "state")), tmp_path)
+        run(joined.to_df(str(tmp_path / "state")), tmp_path, "other")
+    shutil.rmtree(tmp_path / "state")
+    kept.rename(tmp_path / "state")
+    run(joined.to_df(str(tmp_path / "state")), tmp_path)
+    assert rows(spark, tmp_path) == wanted([*range(0, 20, 2), 22])
 
 
 def test_what_ends_the_engine_ends_the_reader(spark, tmp_path):

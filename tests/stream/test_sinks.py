@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import traceback
@@ -26,6 +27,8 @@ from joinengine import (
 )
 from joinengine.model.errors import DamagedState
 from joinengine.spark.query.frame_sinks import TransformedParquetSink
+from joinengine.spark.sources.frames import read_exactly
+from joinengine.spark.sources.types import spark_schema
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.world import MACHINE
@@ -67,6 +70,34 @@ def test_foreach_batch_gets_frames_and_numbers(writer, folders):
     seen.clear()
     writer().foreachBatch(lambda frame, batch: seen.update({batch: 1})).start().awaitTermination()
     assert not seen, "a start after a clean end hands nothing on again"
+
+
+def test_staged_results_are_read_as_written_whatever_the_session_says(spark, tmp_path):
+    """Settings for the user's own files had old dates shifted, and damaged files left out."""
+    dates = [dt.date(1500, 1, 1), dt.date(2026, 1, 1)]
+    for name in ("whole", "damaged"):
+        pq.write_table(pa.table({"day": dates}), tmp_path / f"{name}.parquet")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1")
+    settings = {
+        "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+        "spark.sql.files.ignoreCorruptFiles": "true",
+        "spark.sql.files.ignoreMissingFiles": "true",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        columns = spark_schema(pa.schema([("day", pa.date32())]))
+        whole = read_exactly(spark, columns, str(tmp_path / "whole.parquet"))
+        assert [row.day for row in whole.collect()] == dates
+        with pytest.raises(Exception, match=r"damaged\.parquet"):
+            read_exactly(spark, columns, str(tmp_path)).collect()
+        whole = read_exactly(spark, columns, str(tmp_path / "whole.parquet"))
+        (tmp_path / "whole.parquet").unlink()
+        with pytest.raises(Exception, match=r"whole\.parquet"):
+            whole.collect()
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
 
 
 def test_a_start_says_all_that_sparks_does(writer, folders, tmp_path):

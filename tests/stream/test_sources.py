@@ -8,6 +8,8 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.ml.linalg import VectorUDT
+from pyspark.sql.types import ArrayType, IntegerType, MapType, StructType
 
 from joinengine import StreamJoin, equi, parquet_stream
 from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
@@ -185,6 +187,21 @@ def test_text_that_spark_does_not_compare_by_its_bytes_is_refused(spark, inputs,
         StreamJoin(frame, right, on=equi("value", "key"), instances=2)
     with pytest.raises(InvalidRequest, match=r"schema: column 'name' .* by its bytes"):
         parquet_stream(spark, inputs / "left", schema=f"id bigint, name {kind}")
+
+
+TWICE = StructType().add("a", IntegerType()).add("a", IntegerType())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [VectorUDT(), ArrayType(VectorUDT()), StructType(), MapType(IntegerType(), TWICE)],
+    ids=repr,
+)
+def test_columns_that_do_not_travel_are_refused_before_a_query_starts(kind):
+    """PySpark gives their types in Arrow; the first batch would fail."""
+    columns = StructType().add("id", IntegerType()).add("s", kind)
+    with pytest.raises(InvalidRequest, match=r"column 's' is of type .* does not support; cast it"):
+        arrow_schema(columns)
 
 
 # Columns that come while the query lives

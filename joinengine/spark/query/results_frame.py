@@ -39,14 +39,17 @@ Start = Callable[[bool], JoinQuery]
 Serve = Callable[[Connection, bool], None]
 
 
-def results_frame(spark: SparkSession, schema: pa.Schema, folder: str, start: Start) -> DataFrame:
-    """A streaming DataFrame of the results that a query shows in `folder`; `start`: starts it."""
+def results_frame(spark: SparkSession, schema: pa.Schema, state: str, start: Start) -> DataFrame:
+    """A streaming DataFrame of the results that a query offers in its checkpoint.
+
+    `state`: where the engine's part of it lies. `start`: starts the query.
+    """
     session.register(spark, ResultsSource)
     door = _door()
     taken = Lock()
     number = door.add(inheritable_thread_target(spark)(partial(_serve, start, taken)))
     reader = spark.readStream.format(RESULTS).schema(types.spark_schema(schema))
-    reader = reader.option("folder", folder).option("door", door.path).option("frame", number)
+    reader = reader.option("state", state).option("door", door.path).option("frame", number)
     frame: DataFrame = reader.option("partitions", session.parallelism(spark)).load()
     return frame
 

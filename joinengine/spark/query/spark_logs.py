@@ -37,7 +37,9 @@ _STATEFUL = (
     *("Aggregate", "Deduplicate", "FlatMapGroups", "TransformWithState", "FlatMapCoGroups"),
     *("GlobalLimit", "SessionWindow"),
 )
-#: The first line with a source in a log of offsets: after the version and the plan's settings.
+#: The first line of a log that is JSON, after the version.
+_SAID = 1
+#: The first line with a source in a log of offsets.
 _SOURCES = 2
 _log = logging.getLogger("joinengine")
 
@@ -136,11 +138,11 @@ class SparkLogs:
         last = (f"{log}/{number}" for log, numbers in begun.items() for number in numbers[-2:])
         for name in ("metadata", *last):
             try:
-                content = self._read(name)
-            except (Py4JJavaError, PySparkException) as error:  # a wrong CRC, or a folder
+                lines = (self._read(name) or "").splitlines()
+                json.loads(lines[0 if name == "metadata" else _SAID])
+            except (Py4JJavaError, PySparkException, IndexError, ValueError) as error:
+                # a wrong CRC, a folder, or not the whole text
                 raise _not_there(f"{self._checkpoint.spark}/{name}") from error
-            if not content:
-                raise _not_there(f"{self._checkpoint.spark}/{name}")
 
     def mend(self, manifest: Manifest) -> None:
         """Write the log files that Spark lacks for the batch of `manifest`; raises as `check`."""

@@ -24,8 +24,16 @@ from joinengine.world.world import MACHINE
 #: A staged file as a row.
 _STORED = "name string, size_bytes long, crc32 long"
 _ROWS = 1 << 16
-#: Spark's option whether paths are patterns. Several paths are, unless Spark looks recursively.
-_PATTERNS = "__globPaths__"
+#: How Spark reads files of the engine's, whatever the session says of the user's own files: paths
+#: are no patterns (several are, unless Spark looks recursively), every file counts, and old dates
+#: are as written.
+_EXACTLY = {
+    "__globPaths__": "false",
+    "recursiveFileLookup": "true",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+}
 
 
 def frame_of(
@@ -47,8 +55,7 @@ def read_exactly(spark: SparkSession, columns: StructType, *paths: str) -> DataF
 
     No path counts as a pattern, whatever its characters: a colon could not be escaped.
     """
-    reader = spark.read.schema(columns).option("recursiveFileLookup", True)
-    frame: DataFrame = reader.option(_PATTERNS, False).parquet(*paths)
+    frame: DataFrame = spark.read.schema(columns).options(**_EXACTLY).parquet(*paths)
     return frame
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.nested_types import with_null_parts
@@ -34,18 +34,44 @@ def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
     """The Arrow schema in which the engine handles tuples: instants are microseconds in UTC.
 
     Parts of a column may be NULL, as those of a row without a partner are.
-    Raises InvalidRequest, with the column, for a type that Arrow does not know.
+    Raises InvalidRequest, with the column, for a type that does not travel as Arrow.
     """
     for field in schema:
         try:
             to_arrow_schema(StructType([field]), timezone="UTC")
-        except Exception as error:
+            supported = all(map(_travels, _kinds(field.dataType)))
+        except Exception:
+            supported = False
+        if not supported:
             raise InvalidRequest(
                 f"{what}: column {field.name!r} is of type {field.dataType.simpleString()}, which "
                 "joinengine does not support; cast it or leave it out"
-            ) from error
+            )
     plain = to_arrow_schema(schema, timezone="UTC")
     return pa.schema([pa.field(field.name, with_null_parts(field.type)) for field in plain])
+
+
+def _travels(kind: DataType) -> bool:
+    """False for types that PySpark converts, but not the JVM, or Arrow's Parquet."""
+    if isinstance(kind, StructType):  # names may repeat in Spark; without a field, Parquet fails
+        return 0 < len(kind.names) == len(set(kind.names))
+    return not isinstance(kind, UserDefinedType)
+
+
+def _kinds(kind: DataType) -> Iterator[DataType]:
+    """A type, and those inside it."""
+    yield kind
+    match kind:
+        case StructType():
+            inside = [field.dataType for field in kind]
+        case ArrayType():
+            inside = [kind.elementType]
+        case MapType():
+            inside = [kind.keyType, kind.valueType]
+        case _:
+            inside = []
+    for part in inside:
+        yield from _kinds(part)
 
 
 def refuse_collations(schema: StructType, what: str = "schema") -> None:
