@@ -229,7 +229,7 @@ def same(folder, sql):
 
 
 def _equal(shown, expected):
-    """Whether DuckDB finds two tables equal: without a value in Python, so a hundred times faster."""
+    """Whether DuckDB finds two tables equal; it makes no value in Python, which would take long."""
     kinds = zip(map(_kind, shown.schema), map(_kind, expected.schema), strict=True)
     if shown.num_rows != expected.num_rows or any(one != other for one, other in kinds):
         return False
