@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from joinengine.api.comparable import check_time
 from joinengine.model.aggregation import Windows
 from joinengine.model.arguments import check_one_of
-from joinengine.model.columns import require_column, require_of
+from joinengine.model.columns import as_timestamp, require_column, require_of
 from joinengine.model.conditions import AsOf, Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
@@ -159,8 +159,9 @@ def check_times(window: _OnTime, schemas: tuple[pa.Schema, pa.Schema], name: str
     ]
     if len({field.type for field in fields}) > 1:
         types = ", ".join(f"{field.name} is {field.type}" for field in fields)
+        local = min(fields, key=lambda field: field.type.tz or "")
         raise InvalidRequest(
-            f"{name}: both sides need the same event-time type, but {types}; cast one side"
+            f"{name}: both sides need the same event-time type, but {types}; {as_timestamp(local)}"
         )
     return window
 
@@ -184,11 +185,11 @@ def check_event_time(
     schema: pa.Schema, columns: Sequence[str], delay: int | None, timed: Timed | None
 ) -> int:
     """The delay of one input, settled; refuses what `check_window` refuses."""
-    _time_fields(schema, columns)
+    _time_fields(schema, columns, "window")
     return _delay(delay, timed, "window", "windows")
 
 
-def _time_fields(schema: pa.Schema, columns: Sequence[str], name: str = "within") -> list[pa.Field]:
+def _time_fields(schema: pa.Schema, columns: Sequence[str], name: str) -> list[pa.Field]:
     fields = [require_column(schema, column, name) for column in columns]
     for field in fields:
         check_time(field, name)

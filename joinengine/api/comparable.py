@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from joinengine.model.columns import MOST_DIGITS, of_side, wider
+from joinengine.model.columns import MOST_DIGITS, as_timestamp, of_side, wider
 from joinengine.model.conditions import Band, Bound, Distance, Floats
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Side
@@ -136,5 +136,6 @@ def check_time(field: pa.Field, name: str) -> None:
     """Raise InvalidRequest unless a column can be event time; `name`: the function it is for."""
     if not pa.types.is_timestamp(field.type):
         raise InvalidRequest(
-            f"{name}: event time must be a timestamp, but {field.name} is {field.type}; cast it"
+            f"{name}: event time must be a timestamp, but {field.name} is {field.type}; "
+            f"{as_timestamp(field)}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,7 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.habits import QUERY, not_there
+from joinengine.model.habits import QUERY, Helped
 from joinengine.model.spelling import printed_lines
 from joinengine.operators.base import QuerySpec
 from joinengine.operators.multiway.chains import Planned, with_multiway
@@ -32,9 +32,10 @@ from joinengine.spark.sources.inputs import Source, Table
 from joinengine.spark.sources.own_streams import OwnStream
 
 
-class StreamQuery:
+class StreamQuery(Helped):
     """The base of joins, aggregations and users' operators: a schema, a writer, a plan."""
 
+    _instead = QUERY
     _choice: LayoutChoice
     _is_sized: bool
     _is_apart: bool = False
@@ -67,11 +68,6 @@ class StreamQuery:
             made = getattr(made, verb)(*written)
         made._transform = self._transform
         return made
-
-    if not TYPE_CHECKING:  # else the type checker would accept every name
-
-        def __getattr__(self, name: str) -> Any:
-            raise not_there(self, name, QUERY)
 
     def __repr__(self) -> str:
         try:

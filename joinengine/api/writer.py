@@ -24,6 +24,7 @@ from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.habits import WRITER, Helped
 from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import quoted, without_secrets
 from joinengine.results.readers import Receiver
@@ -44,12 +45,13 @@ _VIEW = re.compile(r"\w+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class JoinWriter:
+class JoinWriter(Helped):
     """Chooses the sink and the options of a query, and starts it.
 
     Each method returns a new writer; `start` and `toTable` return the running query.
     """
 
+    _instead = WRITER
     join: ResolvedJoin
     sink: str | None = None
     settings: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.model.arguments import check_count, check_text
+from joinengine.model.arguments import check_count, check_number, check_text
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.lateness import (
@@ -297,7 +297,7 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
     check_text(by, "top: by", "top(10, by='n')")
     if check_count(k, "top") < 1:
         raise InvalidRequest(f"top: {k} must be at least 1")
-    if error is not None and not 1e-6 <= error < 1:
+    if error is not None and not 1e-6 <= check_number(error, "top: error") < 1:
         raise InvalidRequest(
             f"top: error {error} must be a fraction of all rows, from 1e-6 to below 1"
         )

@@ -144,3 +144,18 @@ def refuse_doubles(names: list[str], what: str) -> None:
             f"ambiguous column names: {what} has {', '.join(doubles)} twice, ignoring "
             "case; rename one"
         )
+
+
+def as_timestamp(field: pa.Field) -> str:
+    """What to write so that a column becomes an instant, for errors.
+
+    >>> as_timestamp(pa.field("at", pa.date32()))
+    "write .withColumn('at', 'cast(`at` as timestamp)')"
+    """
+    if pa.types.is_integer(field.type):
+        call = f"timestamp_seconds(`{field.name}`)"
+    elif pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+        call = f"cast(`{field.name}` as timestamp)"
+    else:
+        return "write timestamps into the source, or cast the column in a DataFrame of Spark"
+    return f"write .withColumn({field.name!r}, {call!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 _SCHEMA = "read .schema"
 #: On streams that joinengine reads itself.
@@ -15,6 +16,7 @@ STREAM = {
     "join": "write StreamJoin(left, right, on=..)",
     "groupBy": "write StreamAggregate(stream, by=.., aggregates=..)",
     "writeStream": "for a query, write StreamJoin or StreamAggregate; for a DataFrame, .to_df()",
+    "count": "results of a stream are never complete; write StreamAggregate(stream, ..)",
     "show": "results of a stream are never complete; for a DataFrame, use .to_df()",
 }
 #: On joins, aggregations and operators.
@@ -27,17 +29,38 @@ QUERY = {
     "join": "pass it to another StreamJoin as a side",
     "groupBy": "write StreamAggregate(join, by=.., aggregates=..)",
     "write": "results of a stream are never complete: use .writeStream",
+    "count": "results of a stream are never complete; write StreamAggregate(join, ..)",
     "show": "results of a stream are never complete: use .writeStream.format('console')",
     "start": "name the sink first: .writeStream.format(..).start()",
     "awaitTermination": "start the query first: .writeStream.format(..).start()",
 }
+#: On writers: what is written before or instead of `start`.
+WRITER = {
+    "awaitTermination": "start the query first: .start(..)",
+    "processAllAvailable": "start the query first: .start(..)",
+    "stop": "start the query first: .start(..)",
+    "live": "start the query first: .start(..)",
+    "save": "write .format(..).start(folder)",
+    "parquet": "write .format('parquet').start(folder)",
+    "mode": "results are always appended; write .outputMode('append')",
+}
 
 
-def not_there(thing: object, name: str, instead: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that `thing` lacks, with what to write instead if that is known.
+class Helped:
+    """An attribute that an object lacks is refused with what to write instead, if that is known.
 
-    >>> print(not_there(object(), "columns", STREAM))
-    'object' object has no attribute 'columns': read .schema
+    >>> Helped().columns
+    Traceback (most recent call last):
+        ...
+    AttributeError: 'Helped' object has no attribute 'columns': read .schema
     """
-    advice = f": {instead[name]}" if name in instead else ""
-    return AttributeError(f"{type(thing).__name__!r} object has no attribute {name!r}{advice}")
+
+    #: attribute -> what to write instead
+    _instead: ClassVar[Mapping[str, str]] = {"columns": _SCHEMA}
+
+    if not TYPE_CHECKING:  # else the type checker would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            advice = f": {self._instead[name]}" if name in self._instead else ""
+            kind = type(self).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}{advice}")

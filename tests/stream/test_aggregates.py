@@ -324,6 +324,8 @@ def test_impossible_tops_are_refused():
         top(0, by="n")
     with pytest.raises(InvalidRequest, match="top: error 2 must be a fraction"):
         top(3, by="n", error=2)
+    with pytest.raises(InvalidRequest, match=r"top: error: '1 %' .* is not a number"):
+        top(3, by="n", error="1 %")
 
 
 def test_a_full_history_join_is_no_input(spark, folders):

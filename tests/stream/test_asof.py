@@ -147,7 +147,9 @@ REFUSED = {
     },
     "column 'none' of the right side does not exist": {"by": equi("t_item", "none")},
     "asof: strict: 1 .int. is not a boolean": {"strict": 1},
-    "asof: event time must be a timestamp, but t_id is": {"left_time": "t_id"},
+    "asof: event time must be a timestamp, but t_id is .* 'timestamp_seconds.`t_id`": {
+        "left_time": "t_id"
+    },
     "asof: by takes keys that must be equal": {"by": theta("a = b")},
     "how: 'full' is not for asof": {"how": "full"},
     "within: asof takes no window": {"within": within("t_ts", "q_ts", upper="1 s", delay="0 s")},

@@ -223,9 +223,9 @@ def test_a_replay_has_no_bound_against_the_clock():
 
 
 BUILT = {
-    "withWatermark: event time must be a timestamp, and a is string": lambda: SIDES[
-        0
-    ].withWatermark("a", "1 s"),
+    "withWatermark: event time must be a timestamp, and a is string; write timestamps": lambda: (
+        SIDES[0].withWatermark("a", "1 s")
+    ),
     "withWatermark: column 'x' does not exist": lambda: SIDES[0].withWatermark("x", "1 s"),
     "withWatermark: delay '-1 s' is negative": lambda: SIDES[0].withWatermark("lt", "-1 s"),
     "equi: 1 .* is not a column name": lambda: equi(1, 2),

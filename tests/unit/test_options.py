@@ -237,6 +237,11 @@ FULL = "--how: 'full' needs a window; give --within, --tumbling or --sliding"
         ("left_where: 'v >' is no predicate", "--left-where: 'v >' is no predicate"),
         ("on: column 'on: x' does not exist", "--on: column 'on: x' does not exist"),
         *[(same, same) for same in ("/a/checkpointLocation/b: the capacity", "storeRate2")],
+        (
+            "within: day is date; write .withColumn('day', 'cast(`day` as timestamp)')",
+            "--within: day is date; no flag casts: join in Python, with "
+            ".withColumn('day', 'cast(`day` as timestamp)')",
+        ),
     ],
 )
 def test_a_shell_hears_of_flags(sentence, told):

@@ -160,13 +160,16 @@ def test_a_name_is_refused_that_spark_could_not_take(joined, monkeypatch):
     assert joined.writeStream.queryName("größe \U0001f600").name == "größe \U0001f600"
 
 
-def test_habits_of_dataframes_are_told_what_to_write(joined):
+def test_habits_of_dataframes_are_told_what_to_write(joined, monkeypatch):
     with pytest.raises(AttributeError, match=r"'Stream' .* no attribute 'filter': write \.where"):
         stream("/clicks", CLICKS).filter("user_id > 3")
     with pytest.raises(AttributeError, match=r"'StreamJoin' .* 'drop': name the columns to keep"):
         joined.drop("user_id")
     with pytest.raises(AttributeError, match=r"'StreamJoin' object has no attribute 'nonsense'$"):
         _ = joined.nonsense
+    monkeypatch.setattr(type(joined), "_resolved", lambda self: None)
+    with pytest.raises(AttributeError, match=r"'JoinWriter' .*: start the query first: \.start"):
+        joined.writeStream.format("noop").awaitTermination()
 
 
 def test_what_was_planned_for_batches_that_never_came_is_told():

@@ -27,6 +27,7 @@ _WRITTEN = (
     (re.compile(r"^path: "), ""),  # --out, --sink or none: the sentence names the folder
     (re.compile(r"^servers(?=: )"), "--servers"),
     (re.compile(r"^options(?=: )|(?<= in )options(?=,|$)"), "--servers-config"),
+    (re.compile(r"write (?=\.withColumn\()"), "no flag casts: join in Python, with "),
     (re.compile(r"give within=$"), "give --within, --tumbling or --sliding"),
     (re.compile(r"Give within\(\.\., (\w+)=\.\.\), or .*"), r"Give the \1 bound in --within"),
 )

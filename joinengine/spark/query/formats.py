@@ -89,9 +89,9 @@ def _check_format(spark: Any, kind: str) -> None:
         sources.lookupDataSource(kind, spark._jsparkSession.sessionState().conf())
     except (Py4JJavaError, PySparkException) as error:
         raise InvalidRequest(
-            f"format: Spark does not know {kind!r}{meant(kind, _OURS)}. joinengine itself "
-            f"writes {', '.join(_OURS)}. Correct the name, or add the package of the format to "
-            "the session (spark.jars.packages)"
+            f"format: Spark does not know {kind!r}, and joinengine itself writes "
+            f"{', '.join(_OURS)}. Correct the name, or add the package of the format to the "
+            f"session (spark.jars.packages){meant(kind, _OURS)}"
         ) from error
 
 

@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.model.arguments import check_names, check_text
-from joinengine.model.columns import require_column
+from joinengine.model.columns import as_timestamp, require_column
 from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.habits import STREAM, not_there
+from joinengine.model.habits import STREAM, Helped
 from joinengine.model.spelling import printed_lines
 from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
@@ -28,12 +28,13 @@ from joinengine.spark.sources import types
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OwnStream(ABC):
+class OwnStream(Helped, ABC):
     """A stream that Python tasks read, so that no row passes through the JVM.
 
     It never changes: its methods return new streams.
     """
 
+    _instead = STREAM
     spark: Any
     #: the options of its feed, as plain values
     feed: dict[str, Any]
@@ -122,11 +123,6 @@ class OwnStream(ABC):
     def to_df(self) -> DataFrame:
         """The same rows as an ordinary streaming DataFrame."""
 
-    if not TYPE_CHECKING:  # or the type checker would accept any name
-
-        def __getattr__(self, name: str) -> Any:
-            raise not_there(self, name, STREAM)
-
     def __repr__(self) -> str:
         where = "" if self.reading.where is None else f" where {self.reading.where}"
         return (
@@ -202,7 +198,7 @@ class OwnStream(ABC):
         if not pa.types.is_timestamp(field.type):
             raise InvalidRequest(
                 f"withWatermark: event time must be a timestamp, and {field.name} is "
-                f"{field.type}; cast it"
+                f"{field.type}; {as_timestamp(field)}"
             )
         delay_us = microseconds(delay, "withWatermark: delay")
         if delay_us < 0:
