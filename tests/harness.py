@@ -194,7 +194,7 @@ class LocalQuery:
         sources = [n for n in range(len(self.query.sources)) if n not in self.query.tables]
         frame = [[(source, math.inf) for source in sources]]
         for number in range(batch, batch + most):
-            self._persist(number, frame)
+            self.insist(number, frame)
             due = clock.tick_due(self.query, replace(self.runner.manifest, quiet=True), 0.0)
             if due is None:
                 return
@@ -205,10 +205,11 @@ class LocalQuery:
         for number in range(batch, batch + most):
             if clock.tick_due(self.query, self.runner.manifest, 0.0) is None:
                 return
-            self._persist(number, [[]])
+            self.insist(number, [[]])
         raise AssertionError("the driver asks for batches for ever")
 
-    def _persist(self, batch, frame):
+    def insist(self, batch, frame):
+        """Run a batch, again and again while the driver is killed meanwhile."""
         alive = True
         while True:
             try:

@@ -28,9 +28,10 @@ def advance(
     """The states with the clock of the next batch; `before`: the states at the start of this one.
 
     An operator's watermark is the least limit over its sides. A side that has brought no tuple
-    with an event time for `idle_after` is left out, unless all are idle. In a source with
-    `partitions`, the slowest one that is not idle counts. If n earlier operators may emit results a
-    batch after their cause, the limit of n batches ago is used.
+    with an event time for `idle_after` is left out, unless all are idle. A side that has ended is
+    left out, too, until all have ended. In a source with `partitions`, the slowest one that is not
+    idle counts. If n earlier operators may emit results a batch after their cause, the limit of n
+    batches ago is used.
     """
     advanced = list[OperatorState]()
     slowest = {source: clocks.slowest(now_s) for source, clocks in (partitions or {}).items()}
@@ -64,7 +65,7 @@ def _advanced(
     now_s: float,
 ) -> Clock:
     sides, limits = list(clock.sides), list[float]()
-    held_back = False
+    held_back, have_ended = False, True
     for side in sides_of(operator):
         seers = (operator.index, side), followed(upstream.operators, operator, side).seer
         of_side = [report for report in inputs if (report.operator, report.side) in seers]
@@ -72,9 +73,11 @@ def _advanced(
         used = [limit.time, *clock.sides[side].ahead][: limit.lags + 1][-1]
         held_back = held_back or used != limit.time
         sides[side] = side_clock
-        if not _is_idle(operator, now_s - side_clock.idle_since):
+        have_ended = have_ended and used == math.inf
+        if used < math.inf and not _is_idle(operator, now_s - side_clock.idle_since):
             limits.append(used)
-    watermark = max(clock.watermark, min(limits, default=-math.inf))
+    least = math.inf if have_ended else min(limits, default=-math.inf)
+    watermark = max(clock.watermark, least)
     return Clock(tuple(sides), watermark, closed=clock.watermark, held_back=held_back)
 
 

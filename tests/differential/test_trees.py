@@ -2,11 +2,13 @@
 
 Some are as-of joins, or joins with tables. Most keys are NULL, so operators between others are
 often empty, and only the watermark moves. All sources end, or none does and time goes on far
-enough.
+enough. Where they end, drivers are killed meanwhile, tasks run twice or have little memory, and
+joins get more or fewer instances.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -15,11 +17,14 @@ import pyarrow as pa
 import pytest
 
 from joinengine import Stream, StreamJoin, asof, equi, within
+from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Table
+from joinengine.state.wished import Relayout
 from tests.differential.cases import seeds
-from tests.harness import LocalQuery
+from tests.harness import Killed, LocalQuery
+from tests.laws.cases import DISORDERED, SHUFFLED
 
 TIME = pa.timestamp("us", "UTC")
 FAST, ALL = 40, 1500
@@ -135,16 +140,35 @@ def table(n, rows):
     return pa.RecordBatch.from_arrays(arrays, schema=schema(n))
 
 
+def eventful(rng, n_batches):
+    """Jobs whose driver is killed at some steps, and settings by which joins are resized."""
+    steps, killed = itertools.count(), set(rng.sample(range(12 * n_batches), rng.choice([0, 2, 5])))
+
+    def step(_name):
+        if next(steps) in killed:
+            raise Killed
+
+    ways = [{}, SHUFFLED, DISORDERED]
+    jobs = InlineJobs(step=step, twice=rng.random() < 0.4, **rng.choice(ways))
+    resized = rng.sample(range(1, n_batches + 1), rng.choice([0, 1]))
+    return jobs, Settings(
+        schedule={batch: [Relayout(None, rng.randint(1, 5))] for batch in resized},
+        lazy=rng.random() < 0.3,
+        memory_per_task=rng.choice([MEMORY_PER_TASK, 600]),
+    )
+
+
 def results(tree, batches, folder, *, ends):
     plan = tree.join
     # Sources are numbered as they come, so that the n-th of them is s<n>.
     whole = [(n, table(n, [row for both in batches for row in both[n]])) for n in tree.tables]
-    jobs, choices = InlineJobs(tables=[whole]), plan._planned().choices
-    query = LocalQuery(folder, plan.query(), "hash", choices=choices, jobs=jobs)
+    jobs, settings = eventful(tree.rng, len(batches)) if ends else (InlineJobs(), Settings())
+    jobs.tables, choices = [whole], plan._planned().choices
+    query = LocalQuery(folder, plan.query(), "hash", choices=choices, jobs=jobs, settings=settings)
     streams = [n for n in range(tree.n) if n not in tree.tables]
     for number, both in enumerate(batches):
         frame = [(n, table(n, both[n])) for n in streams]
-        query.run(number, [frame])
+        query.insist(number, [frame])
     if ends:
         query.finish(len(batches), most=20)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import Counter, defaultdict
@@ -227,6 +228,17 @@ def usable(batches, window):
         [row for row in side if all(row[i] is not None for i in needed)]
         for side in everything(batches)
     ]
+
+
+def on_time(batches, delays_us):
+    """The tuples at or above the watermark of their batch, and those without a time."""
+    newest, watermark, kept = [-math.inf] * len(delays_us), -math.inf, []
+    for batch in batches:
+        kept.append(tuple([r for r in rows if r[2] is None or r[2] >= watermark] for rows in batch))
+        for side, rows in enumerate(batch):
+            newest[side] = max([newest[side], *(r[2] for r in rows if r[2] is not None)])
+        watermark = max(watermark, min(t - d for t, d in zip(newest, delays_us, strict=True)))
+    return kept
 
 
 def matched(left, right, window):

@@ -34,6 +34,7 @@ from tests.laws.cases import (
     feed,
     kills,
     memories,
+    on_time,
     relaxed,
     streams,
     ways,
@@ -54,14 +55,21 @@ AGGREGATES = {
     "spread": "histogram(lv / 4, 3)",
 }
 
-spans = st.builds(
-    lambda gap: session_windows("lt", f"{gap} us", delay="400 us"),
-    st.sampled_from([1, 20, 60, 400]),
-) | st.builds(
-    lambda size, slide: windows("lt", f"{size} us", f"{slide} us", delay="400 us"),
-    st.sampled_from([1, 50, 130]),
-    st.sampled_from([20, 50, 130, 200]),
-)
+
+def spans(delays):
+    """Windows and sessions, with one of these delays."""
+    sessions = st.builds(
+        lambda gap, delay: session_windows("lt", f"{gap} us", delay=delay),
+        *(st.sampled_from([1, 20, 60, 400]), delays),
+    )
+    return sessions | st.builds(
+        lambda size, slide, delay: windows("lt", f"{size} us", f"{slide} us", delay=delay),
+        *(st.sampled_from([1, 50, 130]), st.sampled_from([20, 50, 130, 200]), delays),
+    )
+
+
+#: Later than any disorder of the streams: no row is late.
+NOT_LATE = st.just("400 us")
 schedules = st.dictionaries(
     st.integers(1, 6),
     st.lists(
@@ -176,7 +184,7 @@ def expected(tuples, window, best):
 )
 @given(
     batches=streams(),
-    window=spans,
+    window=spans(NOT_LATE | st.sampled_from(["0 us", "60 us"])),
     merge_every=st.integers(1, 3),
     aggregators=st.integers(1, 4),
     best=st.none() | st.integers(1, 3),
@@ -204,8 +212,10 @@ def test_every_layout_adds_up(
     )
     eventful = InlineJobs(twice=twice, **way), Settings(schedule=schedule, lazy=lazy)
     with fed(plan, layout, batches, kills, *eventful) as query:
-        tuples = [row for left, _ in batches for row in left]
+        in_time = on_time([(left,) for left, _ in batches], window.late.delays_us[:1])
+        tuples = [row for (left,) in in_time for row in left]
         assert query.output() == expected(tuples, window, best)
+        assert query.state.late_rows == sum(len(left) for left, _ in batches) - len(tuples)
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
 
 
@@ -244,7 +254,7 @@ def test_the_results_have_the_columns_that_are_selected(window, best):
 @relaxed
 @example(batches=HOT, window=windows("lt", "60 us", delay="0 us"), merge_every=3)
 @example(batches=HOT, window=session_windows("lt", "3 us", delay="0 us"), merge_every=3)
-@given(batches=streams(), window=spans, merge_every=st.integers(1, 4))
+@given(batches=streams(), window=spans(NOT_LATE), merge_every=st.integers(1, 4))
 def test_what_is_over_waits_for_no_more_data(batches, window, merge_every):
     plan = StreamAggregate(
         SOURCE,

@@ -32,6 +32,8 @@ from tests.laws.cases import (
     joined,
     kills,
     let_in,
+    memories,
+    on_time,
     relaxed,
     schedules,
     streams,
@@ -115,26 +117,41 @@ def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, ki
         assert query.state.late_rows == 0
 
 
+@pytest.mark.parametrize("how", JOIN_TYPES)
 @relaxed
 @given(
     batches=streams(),
-    window=intervals | tumblings,
-    how=st.sampled_from(JOIN_TYPES),
+    window=intervals | slidings | tumblings,
     layout=st.sampled_from(list(LAYOUTS)),
     on=st.sampled_from([band("lk", "rk", lower=-1, upper=2), equi("lk", "rk")]),
     where=st.sampled_from([None, "(lv + rv) % 3 > 0"]),
+    settings=st.builds(
+        Settings,
+        schedule=st.just({}) | schedules,
+        lazy=st.booleans(),
+        memory_per_task=memories,
+    ),
+    kills=kills,
+    twice=st.booleans(),
+    way=ways,
 )
-def test_every_join_type_of_a_band_with_a_predicate(batches, window, how, layout, on, where):
+def test_every_join_type_of_a_band_with_a_predicate(
+    how, batches, window, layout, on, where, settings, kills, twice, way
+):
     def matches(a, b):
         alike = a[0] == b[0] if on == equi("lk", "rk") else -1 <= b[0] - a[0] <= 2
         return alike and (where is None or (a[1] + b[1]) % 3 > 0)
 
     with tempfile.TemporaryDirectory() as folder:
         plan = two_way(window, enough(layout, 4), on=on, where=where, how=how)
-        query = LocalQuery(folder, plan, layout, choice=CHOICES[layout])
-        feed(query, batches)
+        jobs = InlineJobs(twice=twice, **way)
+        query = LocalQuery(
+            folder, plan, layout, choice=CHOICES[layout], jobs=jobs, settings=settings
+        )
+        feed(query, batches, kills)
         query.finish(len(batches))
         assert query.output() == joined(*everything(batches), window, how, matches)
+        assert query.state.shelves.is_empty
 
 
 #: What an interval with one bound serves: a tuple that never leaves is never known unmatched.
@@ -182,7 +199,7 @@ def test_an_interval_open_on_one_side(layout, batches, kind, bound, late, schedu
             settings=Settings(schedule=schedule),
         )
         feed(query, batches, kills)
-        in_time = on_time(batches, window) if late else batches
+        in_time = on_time(batches, window.delays_us) if late else batches
         stays = window.endless
         kept = [row for row in everything(in_time)[stays] if row[0] is not None]
         held = sum(run.live for run in query.state.shelves.state.values() if run.side is stays)
@@ -190,17 +207,6 @@ def test_an_interval_open_on_one_side(layout, batches, kind, bound, late, schedu
         query.finish(len(batches))
         assert query.output() == joined(*everything(in_time), window, how)
         assert query.state.shelves.is_empty
-
-
-def on_time(batches, window):
-    """The tuples at or above the watermark of their batch, and those without a time."""
-    newest, watermark, kept = [-math.inf, -math.inf], -math.inf, []
-    for batch in batches:
-        kept.append(tuple([r for r in rows if r[2] is None or r[2] >= watermark] for rows in batch))
-        for side, rows in enumerate(batch):
-            newest[side] = max([newest[side], *(r[2] for r in rows if r[2] is not None)])
-        watermark = max(watermark, min(newest) - window.delays_us[0])
-    return kept
 
 
 @relaxed

@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from joinengine import Stream, StreamAggregate, StreamJoin, equi, windows, within
+from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.sources.readings import Reading
 from tests.harness import LocalQuery
+from tests.laws.growing import Clock
 
 INSTANT = pa.timestamp("us", "UTC")
 SCHEMAS = {name: pa.schema([(f"{name}k", pa.int64()), (f"{name}t", INSTANT)]) for name in "abcd"}
@@ -35,10 +37,10 @@ def three(how):
 class Fed(LocalQuery):
     """Feeds a row of each stream in a batch: (seconds, name of the stream -> key)."""
 
-    def __init__(self, folder, plan):
+    def __init__(self, folder, plan, **given):
         self._names = [source.place for source in plan._flat()[1]]
         choices = [node._choice for node in plan._flat()[0]]
-        super().__init__(folder, plan.query(), "hash", choices=choices)
+        super().__init__(folder, plan.query(), "hash", choices=choices, **given)
 
     def feed(self, batch, seconds, keys):
         def row(name):
@@ -74,4 +76,22 @@ def test_a_window_over_a_semi_join_ends_though_the_join_holds_nothing(tmp_path):
     query.feed(0, 0, {"a": 1, "b": 1})
     query.feed(1, 20, {"a": -1, "b": -1})
     query.settle(2)
+    assert [row[:2] for row in query.output()] == [(1, 1)]
+
+
+def test_windows_end_with_their_sources_however_long_no_row_has_come():
+    """Nothing matches for longer than `idle_after`; then both streams end."""
+    counts = StreamAggregate(
+        join(stream("a"), stream("b"), "ab"),
+        by="ak",
+        aggregates={"n": "count(*)"},
+        window=windows("at", "10 s", idle_after="5 s"),
+        instances=2,
+    )
+    query = Fed("/q", counts, jobs=InlineJobs(world=Clock()))
+    query.feed(0, 0, {"a": 1, "b": 1})
+    query.world.sleep(6)
+    query.feed(1, 1, {"a": 2, "b": 3})
+    query.world.sleep(6)
+    query.finish(2)
     assert [row[:2] for row in query.output()] == [(1, 1)]

@@ -60,6 +60,16 @@ def test_an_idle_side_is_left_out_unless_both_are():
     assert silent.operators[0].clock.watermark == 30
 
 
+def test_a_side_that_has_ended_is_not_idle_and_waits_for_the_other():
+    """The end comes, however long all have been silent, but not while one side may go on."""
+    query = two_way(window(idle_after="5 s"))
+    start = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 30), now_s=100.0)
+    one = advanced(query, start, seen(LEFT, 90), progress={0: math.inf}, now_s=106.0)
+    assert one.operators[0].clock.watermark == 30
+    both = advanced(query, start, progress={0: math.inf, 1: math.inf}, now_s=106.0)
+    assert both.operators[0].clock.watermark == math.inf
+
+
 def partitioned(source, newest, behind, idle_s=5):
     """What a batch tells of the partitions of a source."""
     lag = Lag(behind, int(idle_s * 1e6))
