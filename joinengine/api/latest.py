@@ -102,7 +102,7 @@ def latest(
     order_by: str | None = None,
     deleted: str | None = None,
     at: str = "arrival",
-    until: str | dt.datetime | Mapping[int, int] | None = None,
+    until: str | dt.date | Mapping[int, int] | None = None,
 ) -> Latest:
     """A changing table: of the rows of `stream` with one `key`, the newest counts.
 
@@ -143,9 +143,12 @@ def latest(
         raise InvalidRequest("latest: at='event' needs order_by, the time of each version")
     if isinstance(until, Mapping):
         _check_offsets(until)
-        return Latest(stream.awaiting(dict(until)), names, order_by, deleted, chosen)
-    until_us = None if until is None else _moment(until, order_by, columns)
-    return Latest(stream, names, order_by, deleted, chosen, until_us)
+        made = Latest(stream.awaiting(dict(until)), names, order_by, deleted, chosen)
+    else:
+        until_us = None if until is None else _moment(until, order_by, columns)
+        made = Latest(stream, names, order_by, deleted, chosen, until_us)
+    made.gone(session.zone(stream.spark), exact=exact)
+    return made
 
 
 def _check_offsets(until: Mapping[Any, Any]) -> None:
@@ -164,6 +167,8 @@ def _moment(until: Any, order_by: str | None, columns: pa.Schema) -> int:
         )
     with suppress(ValueError):
         moment = dt.datetime.fromisoformat(until) if isinstance(until, str) else until
+        if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
+            moment = dt.datetime.combine(moment, dt.time())
         if isinstance(moment, dt.datetime):
             zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
             return (zoned - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)

@@ -44,7 +44,6 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.operators.base import QuerySpec
-from joinengine.results import showings
 from joinengine.results.delivery import Delivery
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
@@ -105,7 +104,7 @@ class BatchRunner:
         self._take_up_newest()
         self._check(self._wishes.coming(self.manifest.batch + 1))
         settings.trial.check(query.operators, self.manifest.operators, settings)
-        self.delivery.sink.check_held(showings.staged(self.manifest), checkpoint)
+        self.delivery.check_sink(self.manifest)
 
     @property
     def choices(self) -> list[LayoutChoice]:

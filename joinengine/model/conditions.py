@@ -199,6 +199,10 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
     if isinstance(bound, str):
         try:
             return timedelta(microseconds=microseconds(bound, f"band: {name}"))
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"{error}; if the columns hold numbers, give a number, such as {name}=5"
+            ) from None
         except OverflowError:
             raise InvalidRequest(
                 f"band: {name} {bound!r} is longer than the distance between any two dates; leave "
@@ -253,9 +257,7 @@ def asof(  # noqa: PLR0913 # each is an option by its name
     """
     for column in (left_time, right_time):
         check_text(column, "asof: a time column", "asof('l_ts', 'r_ts', by='k')")
-    keys = Equi((), ()) if by is None else condition(by)
-    if not isinstance(keys, Equi):
-        raise InvalidRequest("asof: by takes keys that must be equal; write by=equi('a', 'b')")
+    keys = _keys_of(by)
     tolerance_us = optional_length(tolerance, "asof: tolerance")
     if tolerance_us is not None and tolerance_us < 0:
         raise InvalidRequest(f"asof: tolerance {tolerance!r} is negative; use 0 or more")
@@ -270,6 +272,18 @@ def asof(  # noqa: PLR0913 # each is an option by its name
         delays_us=late.delays_us,
         idle_after_us=late.idle_after_us,
     )
+
+
+def _keys_of(by: Equi | Columns | None) -> Equi:
+    """The keys that `by` of an as-of join means."""
+    if by is None:
+        return Equi((), ())
+    if isinstance(by, Equi):
+        return by
+    names = check_names(by, "asof: by", "by='k', or by=equi('a', 'b')")
+    if not names:
+        raise InvalidRequest("asof: by names no columns; leave it out for a join without keys")
+    return Equi(names, names, using=True)
 
 
 def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:

@@ -6,11 +6,11 @@ without a window works for weeks before a disk is full.
 
 How: for each reason (rows that are late, ahead of the clock, or without a key), one warning names
 an input by its side, in the first batch that leaves out a MARKED part of its rows; when the query
-ends, another one gives the sum of the run. A join whose cap leaves out pairs has the same. A
-join without a window has a warning once it holds state, with the cost of a row. If the query ends
-by itself, a single run needs no such warning; but if the checkpoint had state from an earlier
-start, one at the end says how the state has grown in the run. An instance that stays above
-`capacity` has one warning.
+ends, another one gives the sum of the run, if it had several batches. A join whose cap leaves out
+pairs has the same. A join without a window has a warning once it holds state, with the cost of a
+row. If the query ends by itself, a single run needs no such warning; but if the checkpoint had
+state from an earlier start, one at the end says how the state has grown in the run. An instance
+that stays above `capacity` has one warning.
 Cost: some additions for each batch.
 """
 
@@ -78,7 +78,7 @@ class Alerts:
     before: Sequence[tuple[int, int]] = ()
     capacity: int | None = None
     _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
-    _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
+    _named: dict[tuple[int, Side, str], Refused] = field(default_factory=dict)
     #: operator -> pairs that its cap has left out
     _capped: dict[int, int] = field(default_factory=dict)
     #: joins without a window -> (rows, bytes) that they hold; and the joins already named
@@ -182,7 +182,7 @@ class Alerts:
                     if count == 0 or count < MARKED * refused.rows:
                         continue
                     if (*key, reason) not in self._named:
-                        self._named[*key, reason] = None
+                        self._named[*key, reason] = refused
                         counted = self._counted(key, count, refused.rows)
                         cure = self._cure(reason, key)
                         what = self._what(reason, operator.index)
@@ -194,8 +194,9 @@ class Alerts:
         left_out = [
             f"in total, {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
             f"{self._what(reason, operator)}"
-            for operator, side, reason in self._named
+            for (operator, side, reason), named in self._named.items()
             for sums in [self._sums[operator, side]]
+            if sums.rows != named.rows  # else the run is one batch, and its warning says the same
         ]
         capped = [
             f"in total, max_pairs_per_key left out {counted(pairs, 'pair')} of {self._join(number)}"

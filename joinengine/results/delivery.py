@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from joinengine.model.errors import DamagedState
+from joinengine.model.errors import DamagedState, JoinEngineError
 from joinengine.results import showings
 from joinengine.results.showings import Held
 from joinengine.results.sinks import SideOutput, Sink
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 from joinengine.world.buckets import is_url
@@ -38,6 +39,21 @@ class Delivery:
     def before_next(self) -> Held | None:
         """The results held back, for the next manifest; None: the sink never holds any back."""
         return self.held if self.sink.every > 1 else None
+
+    def check_sink(self, last: Manifest) -> None:
+        """Raise CheckpointMismatch if the sink cannot show the results that `last` names.
+
+        `last`: the newest manifest, perhaps of a driver that still runs. If that driver has
+        committed another batch in the meantime, the results of `last` are delivered.
+        """
+        try:
+            self.sink.check_held(showings.staged(last), self._checkpoint)
+            if last.held is None:
+                self.sink.check_last(last.batch, last.results)
+        except JoinEngineError:
+            newest = manifests.newest(self._checkpoint.manifests)
+            if newest is None or newest.batch == last.batch:
+                raise
 
     def check(self, last: Manifest) -> None:
         """Raise DamagedState, with its name, for a staged file that is not what a task has sealed.

@@ -52,17 +52,23 @@ class Wanted:
     takes_waiting: bool = False
 
 
-def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
+def check(
+    checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted, *, runs: bool = False
+) -> None:
     """Raise the errors of `take`, without writing anything.
+
+    `runs`: a query of this process is running on the checkpoint. It may commit its first batch at
+    any moment, so its folder counts from its start on.
 
     Raises CheckpointMismatch if the checkpoint has written to another folder or other Hive folders,
     or if its results are gone; DamagedState if there are results of later batches than it knows of;
     InvalidRequest if results of others are in the way.
     Cost: the names in the folder; in an object store, a request for each thousand names.
     """
-    overwrite = wanted.overwrite and _is_new(checkpoint)
+    is_new = not runs and _is_new(checkpoint)
+    overwrite = wanted.overwrite and is_new
     if not output.exists(marker_of(query)):
-        if not _is_new(checkpoint):
+        if not is_new:
             _check_note(checkpoint, output)
             _check_sink(checkpoint, output, wanted)
         _check_others(output, shared=wanted.shared, overwrite=overwrite)

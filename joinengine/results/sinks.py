@@ -77,6 +77,13 @@ class Sink(ABC):
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
+    def check_last(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Raise the error of `deliver` if the results of the last batch wait for another sink.
+
+        Changes nothing, so that a start is refused before it stops a running query. That query may
+        be delivering these results: look for staged files first, and then for delivered ones.
+        """
+
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
         """Raise CheckpointMismatch if this sink cannot show the results that are held back.
 
@@ -134,6 +141,10 @@ class AtLeastOnce(Sink):
         """Hand a batch on."""
 
     @override
+    def check_last(self, batch: int, files: Sequence[StoredFile]) -> None:
+        check_unless_handed_over(self.results, batch, files)
+
+    @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         if not is_handed_over(self.results, batch, files):
             self.hand_over(batch, files)
@@ -168,6 +179,15 @@ def check_staged(results: Storage, files: Sequence[StoredFile]) -> None:
             "that the checkpoint had before; go on with that sink, or start with a new "
             "checkpointLocation"
         )
+
+
+def check_unless_handed_over(results: Storage, batch: int, files: Sequence[StoredFile]) -> None:
+    """As `check_staged`, unless the batch was handed on."""
+    try:
+        check_staged(results, files)
+    except CheckpointMismatch:
+        if not is_handed_over(results, batch, files):
+            raise
 
 
 class DiscardSink(Sink):
@@ -216,6 +236,12 @@ class ParquetSink(Sink):
     def target(self, generation: int) -> SinkTarget:
         self.staging.make()
         return ToParquet(self.staging.folder, generation, self.cutting)
+
+    @override
+    def check_last(self, batch: int, files: Sequence[StoredFile]) -> None:
+        for stored in files if self.marked else ():
+            if not self.staging.exists(stored.name):
+                check_shown(self.storage, visible_name(batch, self.query, stored.name), batch)
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
@@ -291,10 +317,15 @@ def show(output: Storage, staged: str, visible: str, batch: int) -> None:
     try:
         output.move(staged, visible)
     except FileNotFoundError:
-        if not output.exists(visible):
-            raise DamagedState(
-                f"result file {output.folder}/{visible} of committed batch {batch} is missing, "
-                "and so is its staged copy; restore it from a copy, or go on with another sink if "
-                "the batch was delivered there. If it was deleted on purpose, start with a new "
-                "checkpointLocation"
-            ) from None
+        check_shown(output, visible, batch)
+
+
+def check_shown(output: Storage, visible: str, batch: int) -> None:
+    """Raise DamagedState if a result file, which has no staged copy, was not renamed either."""
+    if not output.exists(visible):
+        raise DamagedState(
+            f"result file {output.folder}/{visible} of committed batch {batch} is missing, "
+            "and so is its staged copy; restore it from a copy, or go on with another sink if "
+            "the batch was delivered there. If it was deleted on purpose, start with a new "
+            "checkpointLocation"
+        )

@@ -13,6 +13,7 @@ same name has no token, and would get only the last batches.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -103,6 +104,11 @@ class TableSink(TokenSink):
         return ToParquet(self.staging.folder, generation, self.cutting)
 
     @override
+    def check_last(self, batch: int, files: Sequence[StoredFile]) -> None:
+        if self._noted is None and not all(self._is_there(batch, file) for file in files):
+            self._check_taken(files)
+
+    @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
         """Refuse held-back results that are neither staged here nor renamed already."""
         held = still_held(checkpoint, held)
@@ -180,15 +186,22 @@ class TableSink(TokenSink):
         That sink may have delivered these results already, since it delivers at least once.
         """
         before = self.checkpoint.results
-        for stored in (file for _, files in batches for file in files):
+        left = [file for _, files in batches for file in files]
+        self._check_taken(left)
+        for stored in left:
+            self.staging.make()
+            self.staging.put(stored.name, verify(before, stored, "result file"))
+
+    def _check_taken(self, files: Sequence[StoredFile]) -> None:
+        """Raise CheckpointMismatch if results of the previous sink cannot be taken over."""
+        before = self.checkpoint.results
+        for stored in files:
             if self.cutting.partition_by or not before.exists(stored.name):
                 raise CheckpointMismatch(
                     f"checkpoint {self.checkpoint.location} made the results of its last batch for "
                     f"another sink, so {self.to.name} would lack them; go on with that sink, or "
                     "start with a new checkpointLocation"
                 )
-            self.staging.make()
-            self.staging.put(stored.name, verify(before, stored, "result file"))
 
     def _make(self) -> None:
         """Create a missing table, and note the table's identity."""

@@ -25,10 +25,10 @@ from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from joinengine.model.errors import DamagedState, JoinEngineError
+from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError
 from joinengine.results import showings
 from joinengine.results.showings import Held, still_held
-from joinengine.results.sinks import Sink
+from joinengine.results.sinks import Sink, check_unless_handed_over
 from joinengine.results.staging import PLAIN, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.state import fence
@@ -141,6 +141,15 @@ class TokenSink(Sink):
     @override
     def target(self, generation: int) -> SinkTarget:
         return ToParquet(self.checkpoint.results.folder, generation, self.cutting)
+
+    @override
+    def check_last(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """As in Sink. A target that may hold results of the query says later which they are."""
+        try:
+            check_unless_handed_over(self.checkpoint.results, batch, files)
+        except CheckpointMismatch:
+            if not self.to.may_hold():
+                raise
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:

@@ -105,6 +105,8 @@ class Pool:
         self._executors: Collection[str] = ()
         #: whether a task has ever reached the driver
         self._is_reached = False
+        #: held while orders are cut short, so that it does not reach the next orders
+        self._cutting = threading.Lock()
         self._owner: object = None
         self._job: threading.Thread | None = None
         self._is_wanted = False
@@ -149,7 +151,11 @@ class Pool:
                 _log.warning("joinengine: a resident task was lost; a job does its work")
                 return "a resident task was lost"
             finally:
-                self._owner, self._used_s = None, time.monotonic()
+                with self._cutting:
+                    is_cut, self._owner = self._owner is None, None
+                self._used_s = time.monotonic()
+                if is_cut:  # after the last answer: the tasks have ended all the same
+                    self._give_back()
                 if self._is_wanted and self.holds:
                     self._leave_to_others()
 
@@ -171,16 +177,30 @@ class Pool:
 
     def cut(self, owner: object) -> None:
         """Cut the orders short that `owner` has given."""
-        if self._owner is owner:
-            self._owner = None
-            self._slots.cancel(self._group)
-            for task in list(self._tasks):
-                task.end()
+        with self._cutting:
+            if self._owner is owner:
+                self._owner = None
+                self._slots.cancel(self._group)
+                for task in list(self._tasks):
+                    task.end()
 
     def release(self) -> None:
         """Give the slots back, because the query runs a job next."""
         with self._turn:
             self._give_back()
+
+    def leave(self) -> None:
+        """Before the session ends: give the slots back, unless orders are out; wait for the job.
+
+        Why: Spark prints an error for each task that still runs when it ends.
+        """
+        if self._turn.acquire(blocking=False):
+            try:
+                self._give_back()
+            finally:
+                self._turn.release()
+            if self._job is not None:
+                self._job.join(_LEAVE_S)
 
     def end(self) -> None:
         """At the end of the process: give the slots back, and wait a little for the job to end."""

@@ -150,7 +150,9 @@ REFUSED = {
     "asof: event time must be a timestamp, but t_id is .* 'timestamp_seconds.`t_id`": {
         "left_time": "t_id"
     },
-    "asof: by takes keys that must be equal": {"by": theta("a = b")},
+    r"asof: by: Theta.* is not a column name or a list": {"by": theta("a = b")},
+    r"asof: by: \{'k': 'k2'\} \(dict\) is not a column": {"by": {"k": "k2"}},
+    "asof: by names no columns; leave it out": {"by": []},
     "how: 'full' is not for asof": {"how": "full"},
     "within: asof takes no window": {"within": within("t_ts", "q_ts", upper="1 s", delay="0 s")},
     "where: asof looks among all rows": {"where": "t_id > q_id"},

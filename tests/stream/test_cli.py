@@ -125,6 +125,7 @@ def test_state_shows_the_checkpoint_and_a_key(joinengine, windowed):
     assert key["join"] == 2
     assert sum(high - low for _, low, high in key["homes"]) == pytest.approx(1)
     joinengine("state", folder / "checkpoint", "--key", "seven", code=2)
+    joinengine("state", folder / "checkpoint", "--join", "0", code=2)
     joinengine("state", folder / "nowhere", code=2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 
 import duckdb
@@ -259,6 +260,16 @@ def test_no_order_is_read_before_a_topic_has_come_to_its_offsets(spark, folders,
 def test_offsets_that_are_none(spark, folders, until):
     with pytest.raises(InvalidRequest, match="latest: until: expected offsets such as"):
         joined(spark, folders, until=until)
+
+
+def test_a_table_is_checked_before_it_is_joined(spark, folders):
+    customers = parquet_stream(spark, str(folders / "c"))
+    with pytest.raises(InvalidRequest, match="latest: deleted: column 'op' does not exist"):
+        latest(customers, key="c_key", deleted="op = 'd'")
+    day = dt.date(1970, 1, 2)
+    until = latest(customers, key="c_key", order_by="c_ts", until=day).until_us
+    assert until == latest(customers, key="c_key", order_by="c_ts", until=str(day)).until_us
+    assert until == 86_400_000_000
 
 
 def test_files_have_no_offsets(spark, folders):

@@ -10,10 +10,14 @@ import time
 import pytest
 
 from joinengine import (
+    CheckpointMismatch,
     InvalidRequest,
     JoinEngineError,
+    StreamJoin,
     active,
     awaitAnyTermination,
+    equi,
+    parquet_stream,
 )
 from joinengine.driver.batch import BatchRunner
 from tests.stream.cases import pairs
@@ -72,6 +76,49 @@ def test_a_query_is_stopped_that_is_started_once_more(writer, folders, tmp_path,
     assert second.id == first.id
     assert second.runId != first.runId
     same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_a_start_that_is_refused_leaves_the_query_running(writer, spark, folders, tmp_path):
+    out = str(tmp_path / "out")
+    first = writer().start(out)
+    first.processAllAvailable()
+    streams = [parquet_stream(spark, path) for path in (folders.orders, folders.items)]
+
+    def start_other(**given):
+        other = StreamJoin(*streams, on=equi("id", "order_id"), **given).writeStream
+        other.option("checkpointLocation", tmp_path / "checkpoint").format("parquet").start(out)
+
+    starts = [
+        ("path: checkpoint", lambda: writer().start(str(tmp_path / "or_other"))),
+        ("belongs to another query", lambda: start_other(where="id > 3")),
+        ("exchange: 'pigeon' is unknown", lambda: writer(exchange="pigeon").start(out)),
+        ("layout ftlb", lambda: start_other(layout="ftlb", instances=1)),
+        ("instance", lambda: writer(durability="replicas").start(out)),
+        ("staged for the sink", lambda: writer().foreachBatch(print).start()),
+        ("staged for the sink", lambda: writer().foreach_batch_arrow(print).start()),
+        ("staged for the sink", lambda: writer().format("csv").start(str(tmp_path / "csv"))),
+        ("for another sink", lambda: writer().format("delta").start(str(tmp_path / "delta"))),
+    ]
+    for why, start in starts:
+        with pytest.raises(JoinEngineError, match=why):
+            start()
+        assert first.isActive
+    folders.add()
+    first.processAllAvailable()
+    first.stop()
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_the_folder_of_a_query_counts_before_its_first_batch(writer, tmp_path):
+    first = writer(workPerTuple="500 ms").start(str(tmp_path / "out"))
+    for more in ({}, {"overwrite": True}):
+        with pytest.raises(CheckpointMismatch, match="path: checkpoint"):
+            writer(**more).start(str(tmp_path / "or_other"))
+    assert first.isActive
+    assert first.done[1] == 0
+    first.stop()
+    second = writer().start(str(tmp_path / "or_other"))  # nothing was written
+    second.stop()
 
 
 def test_a_name_is_had_once(writer, spark, tmp_path):
@@ -164,6 +211,24 @@ def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
         own = ("Error in TaskCompletionListener", "SparkException")
         errors = [line for line in errors if not any(word in line for word in own)]
     assert not errors, done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_of_the_users_stops_without_an_error_of_its_tasks(tmp_path):
+    own = 'SparkSession.builder.master("local[1]").getOrCreate()'
+    program = PROGRAM.replace('session(master="local[1]")', own)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            f"from pyspark.sql import SparkSession{program}query.stop(); spark.stop()",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "ERROR" not in done.stderr
 
 
 def test_a_start_beats_before_it_recovers(writer, tmp_path, monkeypatch):

@@ -63,6 +63,7 @@ def test_a_row_without_a_time_is_in_no_window_of_an_aggregate():
     entries = entries[: len(alerts.query.operators)]
     (said,) = alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=entries))
     assert "have no event time, so no window holds them. If that is not intended" in said
+    alerts.take(BatchRecord(1, 0.0, {"elapsed_s": 0.0}, joins=entries))
     assert alerts.sums()[0].endswith("have no event time, so no window holds them")
 
 
@@ -106,6 +107,8 @@ def test_two_frames_are_told_apart_by_their_sides_and_get_a_cure_for_frames(aler
     assert "--file-order" not in first
     assert "3 of 10 rows (30%) of the right side (dataframe) have no key" in second
     assert second.endswith("check these columns in the source")
+    assert frames.sums() == [], "one batch has said it all"
+    assert frames.take(batch(1)) == []
     assert "of the right side (dataframe)" in frames.sums()[1]
 
 
@@ -126,6 +129,7 @@ def test_the_operator_is_named_if_there_are_several():
 
 def test_reasons_are_named_one_by_one(alerts):
     said = alerts.take(batch(0, right=Refused(10, late=4, null=3, ahead=2)))
+    assert alerts.take(batch(1)) == []
     assert len(said) == len(alerts.sums()) == 3
 
 

@@ -233,6 +233,9 @@ BUILT = {
     "theta: None is not text": lambda: theta(None),
     "band: a column: 1 .* is not text": lambda: band(1, 2, lower=0),
     r"band: lower \[1\] is not a finite number": lambda: band("a", "b", lower=[1]),
+    r"band: lower 'a' .*; if the columns hold numbers, give a number, such as lower=5": lambda: (
+        band("a", "b", lower="a")
+    ),
     "a window: 1 .* is not a column name": lambda: within(1, 2, lower="0 s"),
     "within: delay .* has 3 parts": lambda: within("a", "b", lower="0 s", delay=("0 s",) * 3),
     "sliding: size 5 is not a duration; write a number and a unit": lambda: sliding("a", "b", 5, 5),

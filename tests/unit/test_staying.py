@@ -7,12 +7,14 @@ import pickle
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
+from joinengine.spark.jobs import slots as session_slots
 from joinengine.staying import pool as pools
 from joinengine.staying.door import Hosts
-from joinengine.staying.orders import Failed, serve
+from joinengine.staying.orders import Failed, answers, serve
 from joinengine.staying.pool import Lost, Pool, Slots
 from joinengine.staying.wire import Caller, connected, introduce
 from tests.waiting import soon
@@ -291,6 +293,73 @@ def test_a_cut_ends_an_order_of_its_owner_alone(made):
         carry_out(pool, held, ORDERS[:1])
     assert time.monotonic() - begun >= 0.4
     assert slots.groups[0] in slots.cancelled
+
+
+def test_a_cut_after_the_last_answer_ends_no_later_order(made, monkeypatch, caplog):
+    pool, slots = made("a")
+    begun, cutting = threading.Event(), []
+
+    def cancel(group):
+        begun.set()
+        time.sleep(0.2)  # meanwhile, the orders end
+
+    def answered(*given):
+        try:
+            return answers(*given)
+        finally:
+            if not cutting:
+                cutting.append(threading.Thread(target=pool.cut, args=("query",)))
+                cutting[0].start()
+                begun.wait(5)
+
+    monkeypatch.setattr(slots, "cancel", cancel)
+    monkeypatch.setattr(pools, "answers", answered)
+    assert carry_out(pool, where, ORDERS[:1]) == [b"0 at a"]
+    assert carry_out(pool, slow, ORDERS[:1], owner="another") == [b""]
+    cutting[0].join()
+    assert "was lost" not in caplog.text
+
+
+def test_a_session_that_stops_ends_its_tasks_first(made):
+    """Else Spark prints an error for each."""
+    pool, slots = made("a", "b")
+    pool.leave()
+    carry_out(pool, where, ORDERS)
+    pool.leave()
+    assert not slots.job.is_alive()
+    assert not pool.holds
+    assert len(carry_out(pool, where, ORDERS)) == 4
+    assert not slots.cancelled
+
+
+def test_the_stop_of_a_session_lets_its_pool_leave_first(monkeypatch):
+    steps = []
+    context = SimpleNamespace(
+        applicationId="app-of-a-test",
+        accumulator=lambda *given: None,
+        stop=lambda: steps.append("stopped"),
+    )
+
+    def leave(pool):
+        steps.append(pool)
+
+    monkeypatch.setattr(Pool, "leave", leave)
+    pool = session_slots.pool_of(context)
+    assert session_slots.pool_of(context) is pool
+    context.stop()
+    assert steps == [pool, "stopped"]
+    del session_slots._pools[context.applicationId]
+
+
+def test_a_session_that_stops_does_not_wait_for_orders(made):
+    pool, _ = made("a")
+    busy = threading.Thread(target=carry_out, args=(pool, held, ORDERS[:1]))
+    busy.start()
+    soon(pool._turn.locked)
+    pool.leave()
+    assert busy.is_alive()
+    _held.set()
+    busy.join()
 
 
 def test_a_cut_ends_the_wait_for_tasks_that_do_not_come(made):

@@ -99,6 +99,8 @@ def state(
     """Show the contents of CHECKPOINT, a folder or a URL of an object store."""
     from joinengine.lab.commands.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
 
+    if key is None and join_number is not None:
+        raise InvalidRequest("--join names the operator for --key; give --key too")
     report = inspect(checkpoint)
     if key is not None:
         report["key"] = inspect_key(checkpoint, key, join_number)

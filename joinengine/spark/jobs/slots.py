@@ -215,8 +215,20 @@ def pool_of(context: SparkContext) -> Pool:
     with _making:
         application = str(context.applicationId)
         if application not in _pools:
-            _pools[application] = Pool(SparkSlots(context))
+            _pools[application] = pool = Pool(SparkSlots(context))
+            _leave_before_stop(context, pool)
         return _pools[application]
+
+
+def _leave_before_stop(context: SparkContext, pool: Pool) -> None:
+    """Make the pool leave when the program stops its session; Spark tells nobody in time."""
+    stop = context.stop
+
+    def stop_after_leaving() -> None:
+        pool.leave()
+        stop()
+
+    setattr(context, "stop", stop_after_leaving)  # noqa: B010 (mypy: methods are not assigned)
 
 
 @atexit.register

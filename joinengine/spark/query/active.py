@@ -72,11 +72,14 @@ def check_name(spark: SparkSession, name: str | None) -> None:
         )
 
 
+def runs_on(location: str) -> bool:
+    """Whether a query of this process is running on a checkpoint."""
+    return _on(location) is not None
+
+
 def stop_on(location: str) -> None:
     """End the query of this process that runs on a checkpoint, as Spark does with its queries."""
-    with _changing:
-        query = _started.get(_real(location))
-    if query is not None and query.isActive:
+    if (query := _on(location)) is not None:
         _log.warning(
             "joinengine: the query on checkpoint %s is stopped, because it was started again",
             location,
@@ -90,6 +93,13 @@ def note(location: str, query: JoinQuery) -> None:
         for known in [key for key, other_query in _started.items() if not other_query.isActive]:
             del _started[known]
         _started[_real(location)] = query
+
+
+def _on(location: str) -> JoinQuery | None:
+    """The query of this process that is running on a checkpoint."""
+    with _changing:
+        query = _started.get(_real(location))
+    return query if query is not None and query.isActive else None
 
 
 def _real(location: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from joinengine.model.errors import DamagedState
+from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.results import showings
 from joinengine.results.showings import Showing
 from joinengine.results.sinks import STAGING, AtLeastOnce, Sink, check_marker, check_staged, show
@@ -62,11 +62,19 @@ class TransformedParquetSink(Sink):
         return ToParquet(self.checkpoint.results.folder, generation)
 
     @override
+    def check_last(self, batch: int, files: Sequence[StoredFile]) -> None:
+        try:
+            check_staged(self.checkpoint.results, files)
+        except CheckpointMismatch:
+            if self._chosen(batch) is None:
+                raise
+
+    @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Make an attempt unless one already counts; rename the files of the one that counts."""
         if not files:
             return
-        chosen = showings.find(self.checkpoint, batch) or self._chosen_before(batch)
+        chosen = self._chosen(batch)
         if chosen is None:
             attempt = self._attempt(batch, files, generation)
             chosen = showings.create(self.checkpoint, batch, batch, attempt)
@@ -77,6 +85,10 @@ class TransformedParquetSink(Sink):
             show(self.storage, f"{STAGING}/{self.query}/{staged}", visible, batch)
         for name in {staged.partition("/")[0] for staged in chosen.files}:
             self.staging.delete_folder(name)
+
+    def _chosen(self, batch: int) -> Showing | None:
+        """The attempt that counts; None: there is none yet."""
+        return showings.find(self.checkpoint, batch) or self._chosen_before(batch)
 
     def _chosen_before(self, batch: int) -> Showing | None:
         """The attempt that counts according to an earlier version's marker; None: there is none."""

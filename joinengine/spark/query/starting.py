@@ -31,7 +31,7 @@ from joinengine.spark.jobs.residency import why_jobs
 from joinengine.spark.jobs.shuffle_jobs import ShuffleJobs
 from joinengine.spark.jobs.spark_jobs import Shape, SparkJobs
 from joinengine.spark.query import heartbeat
-from joinengine.spark.query.active import check_name, note, stop_on
+from joinengine.spark.query.active import check_name, note, runs_on, stop_on
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.spark.query.live_page import Showing, announce, page_at
 from joinengine.spark.query.loop_thread import Identity, Running, kept_id
@@ -88,7 +88,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     owner = claim(checkpoint, account_of(request.query), _columns_of(request), before, zone)
     output = _marked(request)
     if output is not None:
-        outputs.check(checkpoint, output[0], owner.query, output[1])
+        runs = runs_on(checkpoint.location)
+        outputs.check(checkpoint, output[0], owner.query, output[1], runs=runs)
     check_executors(spark, places, _read_by_tasks(request))
     check_name(spark, request.name)
     if request.frames:
