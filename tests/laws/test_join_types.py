@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import tempfile
+from collections import Counter
 
 import pytest
 from hypothesis import example, given
@@ -212,6 +213,20 @@ def test_a_semi_join_over_the_full_history(batches, layout):
         feed(query, batches)
         query.finish(len(batches))
         assert query.output() == joined(*everything(batches), None, "left_semi")
+
+
+def test_a_semi_join_over_the_full_history_lets_go_of_what_has_matched(tmp_path):
+    """Rows that have matched wait for nothing, and their marks say nothing more."""
+    query, many = LocalQuery(tmp_path, two_way(None, 2, how="left_semi"), "hash"), 40
+    for batch in range(many):
+        query.run_tuples(
+            batch, [(n, batch, 0) for n in range(4)], [(n, batch, 0) for n in range(3)]
+        )
+        held = {shelf: query.state.shelves.live_rows(shelf) for shelf in ("pending", "seen")}
+        assert held["pending"] <= batch + 1 + 60  # those of key 3, and some that have matched
+        assert held["seen"] <= 60
+    query.finish(many)
+    assert query.output() == Counter((n, batch, 0) for n in range(3) for batch in range(many))
 
 
 @pytest.mark.parametrize("how", ["left", "full", "left_anti"])
