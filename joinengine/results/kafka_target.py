@@ -245,15 +245,23 @@ def check_note(
     Raises CheckpointMismatch if the checkpoint delivers elsewhere or with another number of
     writers, DamagedState if its tokens are gone.
     """
-    about = noted(checkpoint)
-    if about is None:
+    about, there = noted(checkpoint), checkpoint.location
+    tokens = f"joinengine-{query}-tokens"
+    listing = library().admin.AdminClient(cluster.config()).list_topics(tokens, timeout=PATIENCE_S)
+    held = listing.topics[tokens]
+    if about is not None:
+        writers = int(str(about["producers"]))
+    elif held.error is None:  # the note is gone, but each writer has a partition of the tokens
+        writers = len(held.partitions)
+    else:
         return count or 1
-    there = checkpoint.location
-    if count not in (None, about["producers"]):
+    if count not in (None, writers):
         raise CheckpointMismatch(
-            f"producers: checkpoint {there} delivers with {about['producers']}, and {count} are "
+            f"producers: checkpoint {there} delivers with {writers}, and {count} are "
             "asked for; leave the option out, or start with a new checkpointLocation"
         )
+    if about is None:
+        return writers
     if topic != about["topic"]:
         raise CheckpointMismatch(
             f"topic: checkpoint {there} delivers to {about['topic']!r}, and {topic!r} is asked "
@@ -265,15 +273,12 @@ def check_note(
             f"{about['cluster']}, and {cluster.servers} belong to another one; give the same "
             "cluster, or start with a new checkpointLocation"
         )
-    tokens = f"joinengine-{query}-tokens"
-    kafka = library()
-    listing = kafka.admin.AdminClient(cluster.config()).list_topics(tokens, timeout=PATIENCE_S)
-    if listing.topics[tokens].error is not None:
+    if held.error is not None:
         raise DamagedState(
             f"topic {tokens}, which says what was delivered, is gone; restore it, or start with a "
             "new checkpointLocation and another topic"
         )
-    return int(str(about["producers"]))
+    return writers
 
 
 def id_of_cluster(cluster: Cluster) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import tempfile
+from collections import Counter
 
 import pytest
 from hypothesis import example, given
@@ -218,6 +219,35 @@ def test_a_semi_join_over_the_full_history(batches, layout):
         feed(query, batches)
         query.finish(len(batches))
         assert query.output() == joined(*everything(batches), None, "left_semi")
+
+
+def test_a_semi_join_over_the_full_history_lets_go_of_what_has_matched(tmp_path):
+    """Rows that have matched wait for nothing, and their marks say nothing more."""
+    query, many = LocalQuery(tmp_path, two_way(None, 2, how="left_semi"), "hash"), 40
+    for batch in range(many):
+        query.run_tuples(
+            batch, [(n, batch, 0) for n in range(4)], [(n, batch, 0) for n in range(3)]
+        )
+        held = {shelf: query.state.shelves.live_rows(shelf) for shelf in ("pending", "seen")}
+        assert held["pending"] <= batch + 1 + 60  # those of key 3, and some that have matched
+        assert held["seen"] <= 60
+    query.finish(many)
+    assert query.output() == Counter((n, batch, 0) for n in range(3) for batch in range(many))
+
+
+@pytest.mark.parametrize(("upper", "most"), [("0 us", 1.8), ("20000 us", 2.2)])
+def test_rows_that_leave_early_do_not_stay_in_the_files_of_others(upper, most, tmp_path):
+    """Under uneven bounds, each side has its own files: one more of a task and batch."""
+    window = within("lt", "rt", lower="-20000 us", upper=upper, delay="0 us")
+    query = LocalQuery(tmp_path, two_way(window, 1), "hash", jobs=InlineJobs(parallelism=1))
+    for batch in range(30):
+        some = [(n, batch, 1000 * batch + n) for n in range(400)]
+        query.run_tuples(batch, some, some, map_tasks=1)
+    shelves = query.state.shelves
+    named = sum(stored.size_bytes for stored in shelves.files.values())
+    assert named < most * shelves.size_bytes
+    sides = [{run.side for run in shelves.state.values() if run.file == f} for f in shelves.files]
+    assert max(map(len, sides)) == (1 if upper == "0 us" else 2)
 
 
 @pytest.mark.parametrize("how", ["left", "full", "left_anti"])

@@ -7,11 +7,14 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from joinengine.model.errors import StoreUnreachable
+from joinengine.model.errors import CheckpointMismatch, StoreUnreachable
+from joinengine.results import kafka_target
 from joinengine.results.kafka_messages import Shape, Value
-from joinengine.results.kafka_target import KafkaTarget, Writers
+from joinengine.results.kafka_target import KafkaTarget, Writers, check_note
 from joinengine.results.kafka_writers import UNKNOWN, _Gone, _Writer
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.kafka_clients import Cluster
+from joinengine.world.memory import MemoryWorld
 
 
 @pytest.mark.parametrize("dropped", [KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT])
@@ -56,3 +59,18 @@ def test_the_topic_of_tokens_has_as_many_copies_as_the_results(topic, copies):
     shape, none = Shape(Value.JSON, topic), ()
     target = KafkaTarget(None, "q", Cluster("host:1"), shape, Writers(), lambda tasks: none)
     assert target._copies(admin) == copies
+
+
+def test_without_its_note_a_checkpoint_has_as_many_writers_as_partitions_of_tokens(monkeypatch):
+    """Another number would deal the last batch anew: some rows twice, others never."""
+    there, cluster = Checkpoint.below("/q", world=MemoryWorld()), Cluster("host:1")
+    topic = SimpleNamespace(error=None, partitions={0: None, 1: None})
+    listing = SimpleNamespace(topics={"joinengine-q-tokens": topic})
+    admin = SimpleNamespace(list_topics=lambda name, timeout: listing)
+    kafka = SimpleNamespace(admin=SimpleNamespace(AdminClient=lambda config: admin))
+    monkeypatch.setattr(kafka_target, "library", lambda: kafka)
+    assert [check_note(there, "q", cluster, "results", count) for count in (None, 2)] == [2, 2]
+    with pytest.raises(CheckpointMismatch, match="delivers with 2, and 3 are asked for"):
+        check_note(there, "q", cluster, "results", 3)
+    topic.error = "unknown"  # a new checkpoint
+    assert [check_note(there, "q", cluster, "results", count) for count in (None, 3)] == [1, 3]

@@ -12,10 +12,14 @@ from typing_extensions import override
 from joinengine.kernels.cancelling import added_up, alike
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.probing import Ints
-from joinengine.model.keys import Side
+from joinengine.model.keys import PAIR, Side
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.state.run_file import Page
 from joinengine.state.upkeep import Shelf
+
+#: If one side stays so many times as long as the other, each has its own files. Up to so many times
+#: the bytes of the state would lie on disk, for one more file of a task and batch.
+UNEVEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,17 @@ class StateShelf(Shelf):
     def span_us(self) -> int | None:
         """The span of the window (us); None: the full history."""
         return None if self.spec.window is None else self.spec.window.span_us
+
+    @property
+    @override
+    def divides_sides(self) -> bool:
+        """Whether the window holds one side much longer than the other."""
+        window = self.spec.window
+        if window is None:
+            return False
+        shorter, longer = sorted(max(window.last_partners(side, 0), 0) for side in PAIR)
+        late = max(delay or 0 for delay in window.delays_us)
+        return longer + late > UNEVEN * (shorter + late)
 
     @override
     def schema(self, side: Side) -> pa.Schema:

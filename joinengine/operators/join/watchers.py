@@ -20,32 +20,27 @@ entries, which are at the head of each run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from joinengine.exchange.task_results import Results
 from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
 from joinengine.kernels.hashing import Words, fixed_width
 from joinengine.kernels.probing import Ints, expand_ranges, rows_among, rows_between
 from joinengine.kernels.watch_numbers import in_order, watcher_of, word_of_time
-from joinengine.model.columns import name_beside
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_START, JoinType
 from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.operators.join.watch_shelf import CLOSES, WatchShelf, closing_of
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import PENDING
 from joinengine.state.run import OpenRun, Run
-from joinengine.state.upkeep import Shelf
 
-#: The last columns of an entry: its number and when it closes, if no column has these names.
-ENTRY, CLOSES = "__entry", "__closes"
 #: The most entries that are kept or judged together.
 ENTRIES = 1 << 18
 #: The most marks that a task holds, and the bytes of one: all fit into an eighth of its memory.
@@ -56,44 +51,6 @@ UNREAD, SEEN = "unread", "seen"
 #: Facts of a join task: the number of watchers, and the time below which entries that close are
 #: judged.
 WATCHERS, CLOSING = "watchers", "closing"
-
-
-@dataclass(frozen=True, slots=True)
-class WatchShelf(Shelf):
-    """The runs of watchers: marks or, if `tuples`, entries with their tuples."""
-
-    spec: JoinSpec
-    label: str = field()  # no default: it would be the protocol's property
-    tuples: bool
-
-    @property
-    @override
-    def span_us(self) -> int | None:
-        """Entries live about as long as their tuples may find partners."""
-        return None if self.spec.window is None else self.spec.window.span_us
-
-    @override
-    def schema(self, side: Side) -> pa.Schema:
-        """The closing time; if `tuples`, after the tuple's columns and the entry's number."""
-        if not self.tuples:
-            return pa.schema([(CLOSES, pa.int64())])
-        fields = list(self.spec.carried_schema(side))[:-1]
-        names = [field.name for field in fields]
-        entry_fields = [
-            (name_beside(names, ENTRY), pa.uint64()),
-            (name_beside(names, CLOSES), pa.int64()),
-        ]
-        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in entry_fields)])
-
-    @override
-    def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """(n,) when each entry closes."""
-        return _closing_of(columns)
-
-    @override
-    def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) the closing times: an entry is needed until it closes."""
-        return times
 
 
 def closing_times(
@@ -179,9 +136,13 @@ class Watchers:
         self._most_marks = max(min(MARKS, self._most_bytes // MARK_BYTES), 1)
         held = WatchShelf(spec, PENDING, tuples=True)
         self._schemas = {side: held.schema(side) for side in spec.watched}
+        #: of the side that is judged: entries, and marks read before
+        self._entries_now, self._marks_now = list[OpenRun](), list[OpenRun]()
+        self._is_semi = spec.how is JoinType.LEFT_SEMI
+        needed = {PENDING: self._unmarked, SEEN: self._waiting} if self._is_semi else {}
         self._pending, self._unread, self._seen = (
             desk.keeper(
-                WatchShelf(spec, f"{shelf}-{spec.index}", tuples=shelf == PENDING),
+                WatchShelf(spec, f"{shelf}-{spec.index}", shelf == PENDING, needed.get(shelf)),
                 on=shelf,
                 watermark=self._closing,
                 merge_rows=merge_rows,
@@ -197,15 +158,25 @@ class Watchers:
             place = watcher, side
             pending = self._pending.open(self._runs[PENDING].get(place, ()))
             seen = self._seen.open(self._runs[SEEN].get(place, ()))
+            self._entries_now, self._marks_now = pending, seen
             for fresh in self._read_marks(watcher, side, seen):
-                if self._spec.how is JoinType.LEFT_SEMI:
+                if self._is_semi:
                     self._let_go_matched(fresh, pending, results)
-            if self._spec.how is not JoinType.LEFT_SEMI:
+            if not self._is_semi:
                 pending = self._let_go_due(side, pending, seen, results)
             pending = self._forget(self._pending, pending)
             seen = self._forget(self._seen, seen)
-            self._pending.merge(pending)
+            self._entries_now = self._pending.merge(pending)
             self._seen.merge(seen)
+
+    def _unmarked(self, numbers: Words) -> NDArray[np.bool_]:
+        """(n,) numbers -> (n,) whether an entry has no mark: a semi join has emitted the others."""
+        return ~_among(numbers, self._marks_now)
+
+    def _waiting(self, numbers: Words) -> NDArray[np.bool_]:
+        """(n,) numbers -> (n,) whether a semi join still has the entry; other marks say nothing."""
+        live = [run.words[_rows_of(numbers, run)] for run in self._entries_now]
+        return np.isin(numbers, np.concatenate(live)) if live else np.zeros(len(numbers), bool)
 
     def arrive(self, watcher: int, side: Side, tuples: pa.RecordBatch) -> None:
         """Keep tuples until they are judged."""
@@ -259,6 +230,8 @@ class Watchers:
             unread = self._unread.open(some)
             ((numbers, closes),) = _united([(run.words, self._closes(run)) for run in unread])
             new = ~_among(numbers, seen)
+            if self._is_semi:
+                new &= self._waiting(numbers)
             numbers, columns = numbers[new], _mark_columns(closes[new])
             for run in unread:
                 self._unread.forget(run.run)
@@ -269,8 +242,7 @@ class Watchers:
     def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
         """Emit the tuples whose first partner was found (semi joins)."""
         for run in pending if len(numbers) else ():
-            rows = rows_between(run.words, numbers, numbers + np.uint64(1), run.gone)
-            for entries in self._chunks(run, rows):
+            for entries in self._chunks(run, _rows_of(numbers, run)):
                 self._emit(Side.LEFT, entries, results)
 
     def _let_go_due(
@@ -331,17 +303,12 @@ class Watchers:
 
     def _window_column(self, entries: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         assert isinstance(self._spec.window, Sliding)
-        ends = _closing_of(entries) + 1
+        ends = closing_of(entries) + 1
         times = ends - self._spec.window.size_us if name == WINDOW_START else ends
         return pa.array(times).cast(kind)
 
     def _closes(self, run: OpenRun) -> Ints:
-        return _closing_of(run.columns)
-
-
-def _closing_of(columns: pa.RecordBatch) -> Ints:
-    """(n,) when each entry or mark closes: the last column."""
-    return fixed_width(columns.column(columns.num_columns - 1), np.dtype(np.int64))
+        return closing_of(run.columns)
 
 
 def _portions(runs: Sequence[Run], most: int) -> Iterator[tuple[Sequence[Run], bool]]:
@@ -372,6 +339,11 @@ def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
     for run in runs:
         is_there[rows_among(numbers, run.words)[0]] = True
     return is_there
+
+
+def _rows_of(numbers: Words, run: OpenRun) -> Ints:
+    """The live rows of a run whose words are these numbers."""
+    return rows_between(run.words, numbers, numbers + np.uint64(1), run.gone)
 
 
 def _mark_columns(closes: Ints) -> pa.RecordBatch:
