@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding, spread_of
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from benchmarks.papers.losses import (
     BACKUP_PART,
     BATCH_MINUTES,
@@ -74,12 +74,13 @@ def _panels(found: Runs) -> list[Panel]:
     )
     return [
         *(
-            Panel(
+            Panel.over(
                 letter,
                 "state (minutes)",
                 what,
+                MINUTES,
                 {
-                    name: (list(by_state), [figure(ran) for ran in by_state.values()])
+                    name: [figure(ran) for ran in by_state.values()]
                     for name, by_state in found.items()
                 },
                 "x",
@@ -163,10 +164,8 @@ def _listed(
     found: Runs, names: tuple[str, ...], figure: Callable[[Ran], float], form: str = ".2f"
 ) -> str:
     """A figure of each way, from the least state to the greatest."""
-    each = list[str]()
-    for name in names:
-        each.append(f"{name} {spread_of([figure(found[name][held]) for held in MINUTES], form)}")
-    return f"{'; '.join(each)} for {', '.join(f'{held:g}' for held in MINUTES)} minutes, in"
+    each = {name: [figure(found[name][held]) for held in MINUTES] for name in names}
+    return f"{spreads_of(each, form)} for {spread_of(MINUTES, 'g')} minutes, in"
 
 
 FIGURE = Figure(
