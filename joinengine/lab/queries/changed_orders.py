@@ -49,8 +49,7 @@ class ChangedOrders(Query):
             customers,
             on=equi("o_custkey", "c_custkey"),
             changes=CHANGE,
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

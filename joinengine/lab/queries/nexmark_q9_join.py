@@ -48,11 +48,10 @@ class NexmarkQ9Join(Nexmark):
                 "dateTime",
                 lower="0 s",
                 upper=f"{longest_us} us",
-                delay=f"{options.disorder_us} us",
+                delay=options.delay,
             ),
             suffixes=("_auction", "_bid"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

@@ -54,8 +54,7 @@ class Statement(Query):
             self.text,
             {**streams, **tables},
             delay=self.delay,
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override
