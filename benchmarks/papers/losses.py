@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.papers.cluster import Cluster, run_on, seconds_of
+from benchmarks.papers.cluster import Cluster, seconds_of
 from benchmarks.papers.figure import Points
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
-from joinengine.lab.inline.inline_runs import Frame
+from joinengine.lab.inline.inline_runs import Frame, run_on
 from joinengine.lab.inline.two_way import LEFT, RIGHT, Input, two_way
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, LayoutChoice

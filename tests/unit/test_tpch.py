@@ -22,7 +22,6 @@ from joinengine.lab.tpch.stream import (
     RecordedStream,
     StreamSpec,
     arrivals,
-    record,
     time_column,
 )
 from joinengine.model.errors import InvalidRequest
@@ -104,9 +103,8 @@ def test_uniform_and_shuffled():
 
 
 def test_each_foreign_key_is_redrawn_from_its_parent(cache):
-    recorded = record(
-        spec(tables=("region", "nation", "supplier", "customer", "orders", "lineitem"), zipf=1.5)
-    )
+    names = ("region", "nation", "supplier", "customer", "orders", "lineitem")
+    recorded = spec(tables=names, zipf=1.5).record()
     names = {time_column(t).removesuffix("_ts"): t for t in recorded.rows}
     files = tables(0.002, recorded.rows)
     for name, (parent, parent_column) in FOREIGN_KEYS.items():

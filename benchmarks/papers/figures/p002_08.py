@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.papers.cluster import Clock, Cluster, recorded_frames, run_on, seconds_of
+from benchmarks.papers.cluster import Clock, Cluster, recorded_frames, seconds_of
 from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
+from joinengine.lab.inline.inline_runs import run_on
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries.named_query import Options
 from joinengine.layouts import Hash, LayoutChoice, Mnrt, Pkg, Qmmp, Readj

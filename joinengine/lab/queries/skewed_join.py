@@ -89,15 +89,10 @@ class SkewedJoin(Query):
 
 def skewed_keys(keys: int) -> Rows:
     """(n,) the keys of the skewed side; `keys`: how many the uniform side has."""
-    powers = _powers(keys)
+    powers = max(1, len(str(keys)) - 1)  # of ten, below `keys`
     numbers = 1 + np.arange(keys // powers)
     zeros = np.zeros(keys, np.int64)
     return np.concatenate([zeros, *(numbers % 10**power for power in range(powers))])
-
-
-def _powers(keys: int) -> int:
-    """How many powers of ten there are below `keys`; at least one."""
-    return max(1, len(str(keys)) - 1)
 
 
 def _rows(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:

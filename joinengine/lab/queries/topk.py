@@ -14,7 +14,6 @@ are generated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,14 +125,10 @@ def _read_words(path: Path) -> pa.Array:
     """The words of a file, in lower case; a word once in memory, however often it comes."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            words = pa.array(_words(file)).dictionary_encode()
+            every = (word for line in file for word in _WORD.findall(line.lower()))
+            words = pa.array(every).dictionary_encode()
     except OSError as error:
         raise InvalidRequest(f"text: {path} cannot be read ({error.strerror})") from None
     if not len(words):
         raise InvalidRequest(f"text: {path} contains no words; give another file")
     return words.dictionary_decode()
-
-
-def _words(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        yield from _WORD.findall(line.lower())
