@@ -5,23 +5,54 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 REPEATS = 3
 #: Seconds, and how many results there were.
 Run = tuple[float, int]
 
 
+def in_files(table: pa.Table, folder: Path, files: int, **options: Any) -> None:
+    """Write a table into a new folder, in files of as many rows."""
+    folder.mkdir(parents=True)
+    step = -(-table.num_rows // files)
+    for number in range(files):
+        path = folder / f"{number}.parquet"
+        pq.write_table(table.slice(number * step, step), path, **options)
+
+
+def started(query: Any, checkpoint: Path | str, **options: Any) -> Any:
+    """A query of joinengine, running over all available input; its results are dropped."""
+    writer = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    return writer.options(**options).trigger(availableNow=True).start()
+
+
+def ended(query: Any, checkpoint: Path | str, **options: Any) -> Any:
+    """The same at its end."""
+    running = started(query, checkpoint, **options)
+    running.awaitTermination()
+    return running
+
+
 def ours(query: Any) -> Run:
     """A query of joinengine over all available input, from `start()` to its end."""
     with tempfile.TemporaryDirectory() as checkpoint:
         start = time.perf_counter()
-        writer = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        running = writer.trigger(availableNow=True).start()
-        running.awaitTermination()
+        running = ended(query, checkpoint)
         spent = time.perf_counter() - start
         return spent, sum(running.metrics().column("output_rows").to_pylist())
+
+
+def duckdb_s(query: str) -> Run:
+    """SQL that counts its results, in DuckDB on two threads."""
+    connection = duckdb.connect(config={"threads": 2})
+    return timed(lambda: connection.sql(query).fetchall()[0][0])
 
 
 def timed(count: Callable[[], int]) -> Run:
