@@ -66,10 +66,7 @@ def table_sink(
 
 
 def _delta(
-    join: ResolvedJoin,
-    options: Mapping[str, str],
-    settings: Settings,
-    partitions: tuple[str, ...],
+    join: ResolvedJoin, options: Mapping[str, str], settings: Settings, partitions: tuple[str, ...]
 ) -> _Made:
     delta.library()
     if "path" not in options:
@@ -115,10 +112,7 @@ def _merge_keys(join: ResolvedJoin, options: Mapping[str, str], *, exact: bool) 
 
 
 def _iceberg(
-    join: ResolvedJoin,
-    options: Mapping[str, str],
-    settings: Settings,
-    partitions: tuple[str, ...],
+    join: ResolvedJoin, options: Mapping[str, str], settings: Settings, partitions: tuple[str, ...]
 ) -> _Made:
     assert not partitions, "the table itself says how it is partitioned"
     iceberg_catalog.library()

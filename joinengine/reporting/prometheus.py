@@ -230,9 +230,7 @@ _OPERATOR: tuple[_Shown[_Operator], ...] = (
         lambda one: one.state.layouts.newest.layout.table.split_keys,
     ),
     _Shown(
-        "joinengine_state_rows",
-        "Copies of rows in the state.",
-        lambda one: one.state.shelves.rows,
+        "joinengine_state_rows", "Copies of rows in the state.", lambda one: one.state.shelves.rows
     ),
     _Shown(
         "joinengine_state_bytes",

@@ -27,7 +27,7 @@ from joinengine.operators.base import QuerySpec
 from joinengine.reporting.heads import short_name
 from joinengine.reporting.progress import steps_of, whole_s
 from joinengine.reporting.run_report import behind
-from joinengine.reporting.thinning import Entry, merged, size_of
+from joinengine.reporting.thinning import Entry, halved, merged, size_of
 from joinengine.reporting.words import (
     Manner,
     Shares,
@@ -172,8 +172,7 @@ class Story:
         while len(self._entries) > 1 and (
             len(self._entries) > MOST_ENTRIES or sum(self._sizes) > self._limit
         ):
-            pairs = zip(self._entries[::2], [*self._entries[1::2], None], strict=False)
-            self._entries = [a if b is None else merged(a, b) for a, b in pairs]
+            self._entries = halved(self._entries)
             self._sizes = [size_of(entry) for entry in self._entries]
             self._each *= 2
             is_merged = True

@@ -34,6 +34,12 @@ def merged(a: Entry, b: Entry) -> Entry:
     }
 
 
+def halved(entries: Sequence[Entry]) -> list[Entry]:
+    """Neighbouring entries merged, two by two."""
+    pairs = zip(entries[::2], [*entries[1::2], None], strict=False)
+    return [a if b is None else merged(a, b) for a, b in pairs]
+
+
 def _merged_join(a: Entry, b: Entry) -> Entry:
     hashes = None
     if a["hash_greatest"] is not None and b["hash_greatest"] is not None:

@@ -174,10 +174,7 @@ def _halved(
 
 
 def _tell(
-    messages: Sequence[Any],
-    bad: dict[int, str],
-    decoding: Decoding,
-    skipped: list[Skipped] | None,
+    messages: Sequence[Any], bad: dict[int, str], decoding: Decoding, skipped: list[Skipped] | None
 ) -> None:
     """Raise an error for the first bad message, or note all bad messages as skipped."""
     number, why = min(bad.items())

@@ -14,13 +14,7 @@ from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import MASTER, PATH, REPORT, ROWS, with_options
 from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
-from joinengine.lab.commands.sink_options import (
-    check_kept,
-    is_topic,
-    pairs,
-    sink_of,
-    sink_options,
-)
+from joinengine.lab.commands.sink_options import check_kept, is_topic, pairs, sink_of, sink_options
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 

@@ -19,10 +19,7 @@ _WAITED: _Columns = (
     ("slowest s", "slowest_instance_s", "{:.1f}"),
     ("run s", "elapsed_s", "{:.1f}"),
 )
-_WORKED: _Columns = (
-    ("busiest s", "busiest", "{:.1f}"),
-    ("busy", "busy", "{:.2f}"),
-)
+_WORKED: _Columns = (("busiest s", "busiest", "{:.1f}"), ("busy", "busy", "{:.2f}"))
 _FIGURES: _Columns = (
     ("rows/s", "rows_per_s", "{:,.0f}"),
     ("skew", "first", "{:.2f}"),

@@ -45,11 +45,7 @@ class ChangedOrders(Query):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         orders, customers = (table_stream(spark, recorded, table) for table in TABLES)
         return StreamJoin(
-            orders,
-            customers,
-            on=equi("o_custkey", "c_custkey"),
-            changes=CHANGE,
-            **options.placing,
+            orders, customers, on=equi("o_custkey", "c_custkey"), changes=CHANGE, **options.placing
         )
 
     @override

@@ -115,7 +115,7 @@ class DecisionTree(Query):
         histograms, triplets = partial_results(report), results.num_rows
         said = [
             f"level {self.level}: {histograms:,} histograms at the instances for {triplets:,} "
-            f"triplets of attribute, class and leaf: {histograms / triplets:.2f} for each",
+            f"triplets of attribute, class and leaf: {histograms / triplets:.2f} for each"
         ]
         entries = {"histograms": histograms, "keys": triplets, "tree": tree.lines}
         following = replace(self, tree=tree, level=self.level + 1)

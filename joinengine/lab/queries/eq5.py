@@ -21,11 +21,7 @@ from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
 
 TABLES = ("region", "nation", "supplier", "lineitem")
 #: Per join, the key columns: of the rows joined so far, and of the next table.
-KEYS = (
-    ("r_regionkey", "n_regionkey"),
-    ("n_nationkey", "s_nationkey"),
-    ("s_suppkey", "l_suppkey"),
-)
+KEYS = (("r_regionkey", "n_regionkey"), ("n_nationkey", "s_nationkey"), ("s_suppkey", "l_suppkey"))
 TIMES = ("r_ts", "n_ts", "s_ts", "l_ts")
 
 

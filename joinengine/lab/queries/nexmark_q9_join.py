@@ -44,11 +44,7 @@ class NexmarkQ9Join(Nexmark):
             on=equi("id", "auction"),
             where="right.dateTime <= left.expires",
             within=within(
-                "dateTime",
-                "dateTime",
-                lower="0 s",
-                upper=f"{longest_us} us",
-                delay=options.delay,
+                "dateTime", "dateTime", lower="0 s", upper=f"{longest_us} us", delay=options.delay
             ),
             suffixes=("_auction", "_bid"),
             **options.placing,

@@ -140,10 +140,7 @@ def run(
         missing = _missing(there)
         story = running.story() | {"ended": _ended(records, stopped=stopped)}
         hot = hot_key(
-            records,
-            joined.query().operators,
-            there.location,
-            by_value=options.asked("showKeys"),
+            records, joined.query().operators, there.location, by_value=options.asked("showKeys")
         )
         if places.out is not None:
             fetch(results_place(places.out, places.state), places.out)

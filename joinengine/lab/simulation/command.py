@@ -91,10 +91,7 @@ OF_CANDIDATES = ("messages", "choices", "sources", "skewed_sources", "estimate",
 @click.option("--instances", default=8, show_default=True, help="Number of instances.")
 @click.option("--intervals", type=int, help="Number of intervals. [default: 50; for --stream all]")
 @click.option(
-    "--window",
-    default=5,
-    show_default=True,
-    help="Number of intervals for which state is kept.",
+    "--window", default=5, show_default=True, help="Number of intervals for which state is kept."
 )
 @click.option(
     "--imbalance", type=float, help="Tolerance of planners. [default: each planner's own]"
@@ -160,11 +157,7 @@ OF_CANDIDATES = ("messages", "choices", "sources", "skewed_sources", "estimate",
 )
 @click.option("--reasons", is_flag=True, help="Show why each planner re-planned.")
 @click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Random seed.",
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
 )
 @click.option(
     "--budget",
