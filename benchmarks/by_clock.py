@@ -28,7 +28,7 @@ def in_files(table: pa.Table, folder: Path, files: int, **options: Any) -> None:
 
 
 def started(query: Any, checkpoint: Path | str, **options: Any) -> Any:
-    """A query of joinengine, running over all available input; its results are dropped."""
+    """A query, running over all available input; its results are dropped."""
     writer = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
     return writer.options(**options).trigger(availableNow=True).start()
 
@@ -40,13 +40,17 @@ def ended(query: Any, checkpoint: Path | str, **options: Any) -> Any:
     return running
 
 
-def ours(query: Any) -> Run:
-    """A query of joinengine over all available input, from `start()` to its end."""
+def ended_s(query: Any) -> tuple[Any, float]:
+    """A query of joinengine or of Spark at its end, and the seconds since its `start()`."""
     with tempfile.TemporaryDirectory() as checkpoint:
         start = time.perf_counter()
-        running = ended(query, checkpoint)
-        spent = time.perf_counter() - start
-        return spent, sum(running.metrics().column("output_rows").to_pylist())
+        return ended(query, checkpoint), time.perf_counter() - start
+
+
+def ours(query: Any) -> Run:
+    """A query of joinengine over all available input, from `start()` to its end."""
+    running, spent = ended_s(query)
+    return spent, sum(running.metrics().column("output_rows").to_pylist())
 
 
 def duckdb_s(query: str) -> Run:

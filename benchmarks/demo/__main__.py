@@ -37,10 +37,7 @@ console = Console(soft_wrap=True)
 #: Files that Spark gets, of FILES; joinengine reads all of them in BATCHES batches.
 SPARK_FILES, BATCHES = 1, 25
 LAYOUTS = ("hash", "auto")
-_PEERS = {
-    "spark": "Spark's join",
-    "salted": "Spark's join, salted by hand",
-}
+_PEERS = {"spark": "Spark's join", "salted": "Spark's join, salted by hand"}
 _GREY, _COLOURS = "#555555", colours_of(LAYOUTS)
 _ON = ["--on", "v_product=p_product", "--delay", "1s"]
 

@@ -68,10 +68,7 @@ def _reach(minutes: float) -> Window:
 
 def _panels(found: Runs) -> list[Panel]:
     over = {name: by_state[MINUTES[-1]].over_time() for name, by_state in found.items()}
-    figures = (
-        ("a", "recovery latency (s)", _latency),
-        ("b", "tuples a second", _rate),
-    )
+    figures = (("a", "recovery latency (s)", _latency), ("b", "tuples a second", _rate))
     return [
         *(
             Panel.over(
@@ -106,10 +103,7 @@ def _findings(found: Runs) -> list[Finding]:
         "standby had nothing to do before",
         ("FTLB", SAME): "half of these machines are standbys, so each active task has twice the "
         "keys",
-        (
-            "FTLB, spread",
-            TASKB,
-        ): "a replica costs half of a tuple at a machine with its own keys",
+        ("FTLB, spread", TASKB): "a replica costs half of a tuple at a machine with its own keys",
         ("FTLB, spread", SAME): "half of these machines are standbys",
     }
     for (ours, theirs), reading in readings.items():

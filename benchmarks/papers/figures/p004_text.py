@@ -7,15 +7,7 @@ from statistics import fmean
 
 from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding
-from benchmarks.papers.losses import (
-    BACKUP_PART,
-    LOSSES,
-    Setting,
-    fatal_pairs,
-    rates,
-    run,
-    skewed,
-)
+from benchmarks.papers.losses import BACKUP_PART, LOSSES, Setting, fatal_pairs, rates, run, skewed
 from joinengine.lab.simulation.planning import NUMBER_BYTES, Sizes, replay
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, Hash
