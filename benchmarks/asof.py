@@ -16,10 +16,8 @@ import tempfile
 from pathlib import Path
 
 import click
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks import by_clock
 from joinengine import StreamJoin, asof, equi, latest, parquet_stream, session
@@ -40,10 +38,7 @@ def write(folder, name, rows, hot, seed):
             f"{name}_ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
         }
     )
-    (folder / name).mkdir()
-    for number in range(FILES):
-        part = table.slice(number * rows // FILES, rows // FILES)
-        pq.write_table(part, folder / name / f"{number}.parquet", row_group_size=1 << 17)
+    by_clock.in_files(table, folder / name, FILES, row_group_size=1 << 17)
 
 
 def ours(spark, folder, rows, layout, *, is_latest=False):
@@ -62,12 +57,11 @@ def ours(spark, folder, rows, layout, *, is_latest=False):
 
 def by_duckdb(folder):
     """Seconds, and results, of an ASOF JOIN of all rows on two threads."""
-    connection = duckdb.connect(config={"threads": 2})
     query = (
         f"select count(r_value) from '{folder}/p/*.parquet' "
         f"asof join '{folder}/r/*.parquet' on p_key = r_key and p_ts >= r_ts"
     )
-    return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])
+    return by_clock.duckdb_s(query)
 
 
 def by_spark(spark, folder):

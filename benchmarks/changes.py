@@ -15,10 +15,8 @@ import tempfile
 from pathlib import Path
 
 import click
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks import by_clock
 from joinengine import StreamJoin, equi, parquet_stream, session
@@ -45,10 +43,7 @@ def write(folder, name, keys):
         "_change": signs,
     }
     table = pa.table({key: column[order] for key, column in columns.items()})
-    (folder / name).mkdir()
-    step = -(-table.num_rows // FILES)
-    for number in range(FILES):
-        pq.write_table(table.slice(number * step, step), folder / name / f"{number}.parquet")
+    by_clock.in_files(table, folder / name, FILES)
     return table.num_rows
 
 
@@ -65,14 +60,13 @@ def ours(spark, folder, sizes, layout, *, changes):
 
 def by_duckdb(folder):
     """Seconds and number of rows of a join of both changelogs' nets, on two threads."""
-    connection = duckdb.connect(config={"threads": 2})
     net = (
         "(select {0}_key, {0}_id, {0}_value from '{1}/{0}/*.parquet' "
         "group by all having sum(_change) > 0)"
     )
     left, right = (net.format(name, folder) for name in "oc")
     query = f"select count(o_value + c_value) from {left} join {right} on o_key = c_key"
-    return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])
+    return by_clock.duckdb_s(query)
 
 
 @click.command()

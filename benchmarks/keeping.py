@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import sys
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+
+from joinengine.lab.comparison.provenance import made_by
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,6 +64,22 @@ def named(only: str, known: Collection[str]) -> list[str]:
         if name not in known:
             raise click.UsageError(f"--only: {name!r} is none of {', '.join(known)}")
     return [name for name in known if not names or name in names]
+
+
+def printed(label: str, *command: str) -> Any:
+    """The JSON of the last line that `python -m command` prints; raises ClickException if none."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise click.ClickException(f"{label} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def write_report(path: Path, content: dict[str, Any]) -> None:
+    """Write figures, and what made them; makes the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content | {"made_by": made_by()}, indent=1))
 
 
 def append(path: Path, line: dict[str, Any]) -> None:

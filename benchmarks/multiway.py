@@ -15,10 +15,8 @@ import tempfile
 from pathlib import Path
 
 import click
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks import by_clock
 from joinengine import StreamJoin, equi, parquet_stream, session
@@ -37,10 +35,7 @@ def write(folder, rows, hot):
     for name, column in keys.items():
         values = rng.random(len(column))
         table = pa.table({f"{name}_key": column, f"{name}_value": values})
-        (folder / name).mkdir(parents=True)
-        for number in range(FILES):
-            step = len(column) // FILES
-            pq.write_table(table.slice(number * step, step), folder / name / f"{number}.parquet")
+        by_clock.in_files(table, folder / name, FILES)
 
 
 def ours(spark, folder, rows, sides, layout, *, multiway):
@@ -70,13 +65,12 @@ def ours(spark, folder, rows, sides, layout, *, multiway):
 
 def by_duckdb(folder, sides):
     """Seconds, and results, of a join of all rows on two threads."""
-    connection = duckdb.connect(config={"threads": 2})
     joins = " ".join(
         f"join '{folder}/{name}/*.parquet' on bid_key = {name}_key" for name in [*EACH][: sides - 1]
     )
     values = " + ".join(f"{name}_value" for name in ["bid", *EACH][:sides])
     query = f"select count({values}) from '{folder}/bid/*.parquet' {joins}"
-    return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])
+    return by_clock.duckdb_s(query)
 
 
 @click.command()

@@ -15,10 +15,8 @@ import tempfile
 from pathlib import Path
 
 import click
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks import by_clock
 from joinengine import StreamAggregate, parquet_stream, session, session_windows
@@ -37,10 +35,7 @@ def write(folder, rows, hot):
     times = np.where((users == 0) & (times % 3600 < 600), times - times % 3600, times)
     order = np.argsort(times, kind="stable")
     stamps = pa.array(times[order] * 1_000_000).cast(pa.timestamp("us", "UTC"))
-    table = pa.table({"user": users[order], "ts": stamps})
-    for number in range(FILES):
-        step = rows // FILES
-        pq.write_table(table.slice(number * step, step), folder / f"{number}.parquet")
+    by_clock.in_files(pa.table({"user": users[order], "ts": stamps}), folder, FILES)
 
 
 def ours(spark, folder, rows, layout):
@@ -86,7 +81,6 @@ def grouped(clicks):
 
 def by_duckdb(folder):
     """Seconds, and sessions, on two threads."""
-    connection = duckdb.connect(config={"threads": 2})
     query = f"""
         select count(*) from (select "user", session, count(*) n from (
             select "user", sum(begins) over (partition by "user" order by ts) as session from (
@@ -94,7 +88,7 @@ def by_duckdb(folder):
                     > interval 5 minute, true))::int as begins from '{folder}/*.parquet'))
         group by all)
     """
-    return by_clock.timed(lambda: connection.sql(query).fetchall()[0][0])
+    return by_clock.duckdb_s(query)
 
 
 @click.command()
@@ -104,7 +98,7 @@ def main(rows: int, hot: float) -> None:
     """Print the seconds of each."""
     spark = session(master="local[2]")
     with tempfile.TemporaryDirectory() as home:
-        folder = Path(home)
+        folder = Path(home, "clicks")
         write(folder, rows, hot)
         ways = {
             "sessions, hash": lambda: ours(spark, folder, rows, "hash"),

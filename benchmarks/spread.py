@@ -9,19 +9,19 @@ figure 8 of the paper (benchmarks.papers.figures.p004_08).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator
 from statistics import fmean, median
 
 import click
 import numpy as np
-import pyarrow as pa
 
+from benchmarks.papers.losses import INSTANCES, fatal_pairs, frame
 from joinengine.balancing.costs import Load
 from joinengine.driver.records import OperatorRecord
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.inline import inline_runs
+from joinengine.lab.inline.inline_runs import Frame
 from joinengine.lab.inline.two_way import LEFT, RIGHT, Input, two_way
 from joinengine.lab.simulation.planning import Sizes, replay
 from joinengine.lab.simulation.workload import Workload
@@ -29,7 +29,7 @@ from joinengine.layouts import Ftlb
 from joinengine.model.conditions import equi
 
 SPREADS: tuple[int | str, ...] = (1, 2, 3, 4, "all")
-INSTANCES, KEYS, ZIPF, BATCHES = 8, 10_000, 0.85, 35
+KEYS, ZIPF, BATCHES = 10_000, 0.85, 35
 #: Tuples of a batch on each side.
 ROWS = 20_000, 400
 #: Batch -> the instance that loses its state before it.
@@ -61,36 +61,23 @@ def main() -> None:
             *(f"{median(some):.2f}" for some in (usual, [levels[batch] for batch in LOSSES])),
             *(f"{100 * moved:.2f}", f"{left:.3f}"),
         )
-        print(_TABLE.format(str(spread), _fatal_pairs(choice), *figures), flush=True)
+        pairs = "{} of {}".format(*fatal_pairs(choice))
+        print(_TABLE.format(str(spread), pairs, *figures), flush=True)
 
 
-def _frames() -> Iterator[Sequence[pa.RecordBatch]]:
+def _frames() -> Iterator[Frame]:
     """Batches of a left side with skewed keys, and a right side with even ones."""
     rng = np.random.default_rng(1)
     weights = np.arange(1, KEYS + 1) ** -ZIPF
     for _ in range(BATCHES):
         left = rng.choice(KEYS, ROWS[0], p=weights / weights.sum())
-        sides = left, rng.integers(0, KEYS, ROWS[1])
-        yield [
-            pa.RecordBatch.from_arrays(
-                [pa.array(keys), pa.array(keys), pa.nulls(len(keys), schema.field(2).type)],
-                schema=schema,
-            )
-            for keys, schema in zip(sides, (LEFT, RIGHT), strict=True)
-        ]
+        yield frame((left, rng.integers(0, KEYS, ROWS[1])))
 
 
 def _busiest(record: OperatorRecord) -> float:
     """The most tuples that an instance has stored as a home, over the mean."""
     joined = np.array(record.work.stored) - np.array(record.work.backed)
     return float(joined.max() / joined.mean())
-
-
-def _fatal_pairs(choice: Ftlb) -> str:
-    """How many pairs of instances hold all copies of a key between them."""
-    rows = {frozenset(row) for row in choice.start(INSTANCES).base.roles.tolist()}
-    pairs = [frozenset(pair) for pair in combinations(range(INSTANCES), 2)]
-    return f"{sum(pair in rows for pair in pairs)} of {len(pairs)}"
 
 
 def _planned(spread: int | str) -> tuple[float, float]:

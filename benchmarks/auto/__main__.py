@@ -24,6 +24,7 @@ from rich.table import Table
 from benchmarks.auto.cells import Cell, Floats, batches, condition, sample, window
 from benchmarks.keeping import append, commit, folder, lines
 from joinengine.driver.records import BatchRecord
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.inline import inline_runs
 from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.layouts import choose
@@ -149,9 +150,8 @@ def _line(outcome: dict[str, Any]) -> str:
 
 
 def _table(outcomes: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for title in ("cell", AUTO, *SINGLE, "best", "ratio"):
-        table.add_column(title, no_wrap=True)
+    columns = "cell", AUTO, *SINGLE, "best", "ratio"
+    table = figures_table(columns, words=columns)
     for outcome in sorted(outcomes, key=lambda outcome: -outcome["ratio"]):
         seconds = [f"{outcome['seconds'][name]:.3f}" for name in (AUTO, *SINGLE)]
         table.add_row(outcome["cell"], *seconds, outcome["best"], f"{outcome['ratio']:.2f}")

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.layouts.pairs import BATCH_S, NEAR, SKEWS, WINDOWS, Stream, batches
 from joinengine import equi, within
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.inline import inline_runs
 from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.layouts import choose
@@ -32,10 +32,8 @@ _WHERE = f"l_value - r_value < {NEAR} and r_value - l_value < {NEAR}"
 @click.option("--repeat", default=3, show_default=True)
 def main(layouts: str, repeat: int) -> None:
     """Print a line for each stream and layout."""
-    table = Table(box=None, header_style="bold")
     titles = "z, window in batches", "layout", "all s", "of hash", "batch s", "of hash"
-    for title in (*titles, "busier task s", "of hash", "divided keys"):
-        table.add_column(title, justify="right")
+    table = figures_table((*titles, "busier task s", "of hash", "divided keys"))
     for stream in (Stream(zipf, window) for zipf in SKEWS for window in WINDOWS):
         names, least = (BASELINE, *layouts.split(",")), dict[str, np.ndarray]()
         frames, divided = batches(stream), dict[str, int]()

@@ -8,21 +8,22 @@ sixth on, the hit rate of the file caches by files and by bytes, and the median 
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.by_clock import started
 from joinengine import StreamJoin, parquet_stream, session
 from joinengine.spark.jobs.locality import Locality
 from joinengine.world.world import MACHINE
@@ -35,27 +36,26 @@ _ROWS = 2000
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-def main() -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.caches", description=__doc__)
-    parser.add_argument("--executors", type=int, default=4)
-    parser.add_argument("--batches", type=int, default=22)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--kill", action="store_true", help="An executor, in the middle.")
-    asked = parser.parse_args()
+@click.command()
+@click.option("--executors", default=4, show_default=True)
+@click.option("--batches", default=22, show_default=True)
+@click.option("--rounds", default=2, show_default=True)
+@click.option("--kill", "kills", is_flag=True, help="Kill an executor, in the middle.")
+def main(executors: int, batches: int, rounds: int, kills: bool) -> None:
+    """Print a line for each run."""
+    kill = batches // 2 if kills else None
     with s3_server() as access, environment(access), tempfile.TemporaryDirectory() as disk:
         bucket = make_bucket(access)
         for side in ("left", "right"):
-            _write(bucket, side, asked.batches)
-        with _spark(asked.executors, access) as spark:
-            for number in range(asked.rounds):
+            _write(bucket, side, batches)
+        with _spark(executors, access) as spark:
+            for number in range(rounds):
                 for exchange in ("files", "shuffle"):
                     for near in (False, True):
                         name = f"{exchange}-{near}-{number}"
-                        kill = asked.batches // 2 if asked.kill else None
                         place = f"{disk}/{name}"
-                        batches = _run(spark, bucket, place, exchange, near=near, kill=kill)
-                        print(f"{exchange:8} locality {near!s:5} {_words(batches)}", flush=True)
+                        ran = _run(spark, bucket, place, exchange, near=near, kill=kill)
+                        print(f"{exchange:8} locality {near!s:5} {_words(ran)}", flush=True)
 
 
 @contextmanager
@@ -89,23 +89,16 @@ def _run(
         parquet_stream(spark, f"{bucket}/in/{side}", rows_per_interval=_ROWS)
         for side in ("left", "right")
     )
-    writer = StreamJoin(left, right, on="key", layout="hash", instances=8).writeStream
-    writer = writer.format("noop").option("exchange", exchange).trigger(availableNow=True)
+    joined = StreamJoin(left, right, on="key", layout="hash", instances=8)
     state = f"{bucket}/{disk.rpartition('/')[2]}"
-    writer = writer.option("checkpointLocation", disk).option("stateLocation", state)
     anywhere = patch.object(Locality, "locations", lambda *_: None)
-    if not near:
-        anywhere.start()
-    try:
-        query = writer.start()
+    with nullcontext() if near else anywhere:
+        query = started(joined, disk, exchange=exchange, stateLocation=state)
         while kill is not None and query.done[1] < kill:
             time.sleep(0.01)
         if kill is not None:
             os.kill(_executor(spark.sparkContext.applicationId), signal.SIGKILL)
         query.awaitTermination()
-    finally:
-        if not near:
-            anywhere.stop()
     batches: list[dict[str, Any]] = query.metrics().to_pylist()
     return batches[_FIRST:]
 

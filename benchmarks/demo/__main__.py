@@ -23,7 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.demo.stream import FILES, PART, PRICES, ROWS, WINDOW_S, answer, record
+from benchmarks.keeping import printed
 from joinengine.lab.comparison.pictures import colours_of
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.queries.answers import oracle_checksum
 from joinengine.lab.queries.named_query import Oracle
 
@@ -35,10 +37,7 @@ console = Console(soft_wrap=True)
 #: Files that Spark gets, of FILES; joinengine reads all of them in BATCHES batches.
 SPARK_FILES, BATCHES = 1, 25
 LAYOUTS = ("hash", "auto")
-_PEERS = {
-    "spark": "Spark's join",
-    "salted": "Spark's join, salted by hand",
-}
+_PEERS = {"spark": "Spark's join", "salted": "Spark's join, salted by hand"}
 _GREY, _COLOURS = "#555555", colours_of(LAYOUTS)
 _ON = ["--on", "v_product=p_product", "--delay", "1s"]
 
@@ -56,8 +55,10 @@ def main(out: Path, instances: int) -> None:
     _check(lines)
     _check_answers(reports, out / "stream")
     console.print(_table(lines))
-    for line in _legend():
-        console.print(line)
+    console.print(
+        "seconds: by the clock; Spark's from the start of its second query, joinengine's from its "
+        "first trigger; Spark gets the first part alone, in which least state is held"
+    )
     _draw(lines, reports, out / "demo.png")
     (out / "seconds.json").write_text(json.dumps(lines, indent=1))
     console.print(f"picture of all of them: {out / 'demo.png'}")
@@ -66,11 +67,8 @@ def main(out: Path, instances: int) -> None:
 def _peer(name: str, folder: Path) -> dict[str, Any]:
     """One of `benchmarks.demo.peers`, in a process of its own."""
     console.print(f"{_PEERS[name]}: the first {SPARK_FILES} of {FILES} files")
-    command = [sys.executable, "-m", "benchmarks.demo.peers", name, str(folder), str(SPARK_FILES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{name} failed:\n{done.stderr[-3000:]}")
-    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    command = "benchmarks.demo.peers", name, str(folder), str(SPARK_FILES)
+    figures: dict[str, Any] = printed(name, *command)
     return figures | {"name": _PEERS[name], "files": SPARK_FILES}
 
 
@@ -82,7 +80,8 @@ def _compared(out: Path, instances: int) -> list[dict[str, Any]]:
     near, rows = f"v_time,p_time,0s,{WINDOW_S}s", ROWS // BATCHES
     command = [str(Path(sys.executable).with_name("joinengine")), "compare"]
     command += ["--left", str(out / "stream/views"), "--right", str(out / "stream/purchases")]
-    command += [*_ON, "--within", near, "--where", _where(), "--layouts", ",".join(LAYOUTS)]
+    where = PRICES.replace("v_price", "left.v_price").replace("p_price", "right.p_price")
+    command += [*_ON, "--within", near, "--where", where, "--layouts", ",".join(LAYOUTS)]
     command += ["--instances", str(instances), "--interval-rows", str(rows), "--no-validate"]
     command += ["--json", str(out / "demo.json"), "--report", str(out / "demo.html")]
     command += ["--figure", str(out / "loads.png")]  # demo.png is the picture of all
@@ -90,10 +89,6 @@ def _compared(out: Path, instances: int) -> list[dict[str, Any]]:
         raise click.ClickException("joinengine compare failed; its message is above")
     runs: list[dict[str, Any]] = json.loads((out / "demo.json").read_text())["runs"]
     return runs
-
-
-def _where() -> str:
-    return PRICES.replace("v_price", "left.v_price").replace("p_price", "right.p_price")
 
 
 def _ours(report: dict[str, Any]) -> dict[str, Any]:
@@ -129,22 +124,12 @@ def _rate(line: dict[str, Any]) -> float:
 
 
 def _table(lines: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
-    for title in ("seconds", "of the stream", "rows/s", "results"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = figures_table(("", "seconds", "of the stream", "rows/s", "results"))
     for line in lines:
         of = "all" if line["files"] == FILES else f"{line['files']}/{FILES}"
         cells = f"{line['seconds']:.1f}", of, f"{_rate(line):,.0f}", f"{line['results']:,}"
         table.add_row(line["name"], *cells)
     return table
-
-
-def _legend() -> list[str]:
-    return [
-        "seconds: by the clock; Spark's from the start of its second query, joinengine's from its "
-        "first trigger; Spark gets the first part alone, in which least state is held"
-    ]
 
 
 def _draw(lines: list[dict[str, Any]], reports: list[dict[str, Any]], path: Path) -> None:

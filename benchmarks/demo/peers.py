@@ -17,10 +17,10 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.by_clock import ended_s
 from benchmarks.demo.stream import HOT, PRICES, WINDOW_S
 from joinengine import session
 
@@ -58,13 +58,8 @@ def spark_join(folder: Path, files: int, way: str) -> dict[str, Any]:
         purchases = purchases.withColumn("p_salt", all_salts)
         near = near & (f.col("v_salt") == f.col("p_salt"))
     counted = views.join(purchases, near).observe("results", f.count(f.lit(1)).alias("rows"))
-    with tempfile.TemporaryDirectory() as checkpoint:
-        writer = counted.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        start = time.perf_counter()
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        seconds = time.perf_counter() - start
-        metrics = [progress["observedMetrics"] for progress in query.recentProgress]
+    query, seconds = ended_s(counted)
+    metrics = [progress["observedMetrics"] for progress in query.recentProgress]
     results = sum(one["results"]["rows"] for one in metrics if one)
     return {"seconds": seconds, "results": results}
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import click
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.by_clock import ended, in_files
 from joinengine import StreamJoin, parquet_stream, session
 
 _SIDES = ("first", "second", "third")
@@ -84,11 +84,10 @@ def _engine(spark: Any, n_rows: int, batches: int, rounds: int) -> Iterator[Sequ
 
 def _write(folder: Path, n_rows: int, batches: int) -> None:
     """Write a long stream with unique keys, so that joins do not change the size of a batch."""
-    folder.mkdir()
     rows = n_rows // 2 * batches
     keys = [n * 7919 % 1_000_003 + 1_000_003 * (n // 1_000_003) for n in range(rows)]
     columns = {"key": keys, folder.name: list(range(rows))}
-    pq.write_table(pa.table(columns), folder / "0.parquet", row_group_size=max(1, n_rows // 6))
+    in_files(pa.table(columns), folder, 1, row_group_size=max(1, n_rows // 6))
 
 
 def _run(
@@ -101,10 +100,7 @@ def _run(
     joined: Any = first
     for other in others:
         joined = StreamJoin(joined, other, on="key", layout="hash", instances=8)
-    writer = joined.writeStream.format("noop").option("exchange", exchange)
-    writer = writer.trigger(availableNow=True).option("checkpointLocation", place)
-    query = writer.start()
-    query.awaitTermination()
+    query = ended(joined, place, exchange=exchange)
     counted = [b for b in query.batches() if b.input_rows][_WARM:-1]  # the last has fewer rows
     parts = [(b.trigger_s, b.seconds["route_s"], b.seconds["join_s"]) for b in counted]
     return [median(column) for column in zip(*parts, strict=True)]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.by_clock import in_files
 from joinengine import StreamJoin, equi, parquet_stream, session
 
 ROWS, KEYS, FILES = 2_000_000, 1_000_000, 8
@@ -20,18 +21,9 @@ ROWS, KEYS, FILES = 2_000_000, 1_000_000, 8
 
 def folder(home, name, seed):
     rng = np.random.default_rng(seed)
-    (home / name).mkdir()
-    for number in range(FILES):
-        rows = ROWS // FILES
-        columns = {f"{name}_k": rng.integers(0, KEYS, rows), f"{name}_v": rng.random(rows)}
-        pq.write_table(pa.table(columns), home / name / f"{number}.parquet")
+    columns = {f"{name}_k": rng.integers(0, KEYS, ROWS), f"{name}_v": rng.random(ROWS)}
+    in_files(pa.table(columns), home / name, FILES)
     return home / name
-
-
-def seconds(run):
-    begin = time.monotonic()
-    run()
-    return time.monotonic() - begin
 
 
 def main():
@@ -57,7 +49,9 @@ def main():
                 writer.start(str(at / "out2")).awaitTermination()
 
             for name, run in (("parquet", parquet), ("to_df", to_df)):
-                found[name].append(seconds(run))
+                begin = time.monotonic()
+                run()
+                found[name].append(time.monotonic() - begin)
             rows = [len(pq.read_table(at / out, columns=["a_k"])) for out in ("out", "out2")]
             assert rows[0] == rows[1] > ROWS, rows
     medians = {name: statistics.median(times[1:]) for name, times in found.items()}

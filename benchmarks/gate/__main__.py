@@ -24,6 +24,7 @@ from rich.table import Table
 from benchmarks.gate.verdict import FEWEST, LIMIT, Compared, compared
 from benchmarks.keeping import ROOT, append, commit, folder
 from joinengine.lab.comparison.provenance import made_by
+from joinengine.lab.comparison.tables import figures_table
 
 MAIN = "main"
 #: Version -> measure -> the seconds of each round.
@@ -148,9 +149,8 @@ def _git(*words: str) -> str:
 
 def _table(comparisons: Sequence[Compared], against: str, rounds: int) -> Table:
     title = f"ms of processor time, medians of {rounds} rounds; limit {LIMIT:g} beyond the spread"
-    table = Table(title=title, box=None, title_justify="left")
-    for head in ("measure", against, "now", "ratio", "spread", ""):
-        table.add_column(head, justify="left" if head in ("measure", "") else "right")
+    columns = "measure", against, "now", "ratio", "spread", ""
+    table = figures_table(columns, title, words=("measure", ""))
     for comparison in sorted(comparisons, key=lambda comparison: -comparison.ratio):
         table.add_row(
             comparison.measure,

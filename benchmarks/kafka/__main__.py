@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,6 +28,8 @@ from benchmarks.kafka.broker import Broker
 from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, NAMES, SIDES, recorded, send
 from benchmarks.kafka.systems import BATCH_ROWS, SYSTEMS, topic_of
 from benchmarks.kafka.topics import make
+from benchmarks.keeping import printed
+from joinengine.lab.comparison.tables import figures_table
 
 console = Console(soft_wrap=True)
 #: Clicks of the whole stream, the event time of a click, and the part that Spark's join gets.
@@ -88,13 +88,8 @@ def _flat(broker: Broker, clicks: int, partitions: int, folder: Path) -> list[di
 
 
 def _run(name: str, broker: Broker, partitions: int, folder: Path, rows: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.kafka.systems", name, broker.servers]
-    done = subprocess.run(
-        [*command, str(partitions), str(folder)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise click.ClickException(f"{name}:\n{done.stderr[-2000:]}")
-    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    asked = name, broker.servers, str(partitions), str(folder)
+    figures = printed(name, "benchmarks.kafka.systems", *asked)
     line = {"system": name, "partitions": partitions, "rows": rows, **figures}
     console.print(f"{name}, {partitions} partitions: {rows / figures['seconds']:,.0f} rows/s")
     return line
@@ -145,9 +140,7 @@ def check(lines: list[dict[str, Any]]) -> None:
 
 
 def _flat_table(lines: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("", "partitions", "rows", "seconds", "rows/s", "results"):
-        table.add_column(title, justify="left" if not title else "right")
+    table = figures_table(("", "partitions", "rows", "seconds", "rows/s", "results"))
     for line in lines:
         rate = line["rows"] / line["seconds"]
         cells = f"{line['rows']:,}", f"{line['seconds']:.1f}", f"{rate:,.0f}"
@@ -156,9 +149,7 @@ def _flat_table(lines: list[dict[str, Any]]) -> Table:
 
 
 def _latency_table(lines: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("messages/s", "matches", "p50 ms", "p90 ms", "p99 ms"):
-        table.add_column(title, justify="right")
+    table = figures_table(("messages/s", "matches", "p50 ms", "p90 ms", "p99 ms"))
     for line in lines:
         late = (f"{line[name]:,.0f}" for name in ("p50_ms", "p90_ms", "p99_ms"))
         table.add_row(f"{line['rate']:,.0f}", f"{line['matches']:,}", *late)

@@ -10,11 +10,7 @@ from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, PART, SIDES
 
 
 def sent_live(
-    servers: str,
-    topics: Mapping[str, str],
-    clicks_per_s: float,
-    seconds: float,
-    part: float = PART,
+    servers: str, topics: Mapping[str, str], clicks_per_s: float, seconds: float, part: float = PART
 ) -> list[int]:
     """Send for some seconds; returns the number of messages of each side.
 

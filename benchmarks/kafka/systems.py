@@ -11,16 +11,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.by_clock import ended_s, ours
 from benchmarks.kafka.messages import COLUMNS, SIDES, WINDOW_S
 from benchmarks.kafka.topics import messages
+from benchmarks.keeping import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 #: Messages of a side that a batch reads; as many rows where files are read.
 BATCH_ROWS = {"clicks": 250_000, "purchases": 50_000}
 
@@ -37,7 +37,7 @@ def consumed(servers: str, partitions: int, folder: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - begin, "results": 0, "rows": count}
 
 
-def ours(servers: str, partitions: int, folder: Path) -> dict[str, float]:
+def from_topics(servers: str, partitions: int, folder: Path) -> dict[str, float]:
     """joinengine, which reads the topics itself."""
     from joinengine import kafka_stream, session  # noqa: PLC0415
 
@@ -79,38 +79,17 @@ def spark(servers: str, partitions: int, folder: Path) -> dict[str, float]:
     near = "user_id = buyer_id and bought_at >= clicked_at and bought_at <= clicked_at"
     joined = left.join(right, F.expr(f"{near} + interval {WINDOW_S} seconds"))
     joined = joined.observe("results", F.count(F.lit(1)).alias("rows"))
-    query = _finished(joined.writeStream)
+    query, seconds = ended_s(joined)
     rows = sum(progress["observedMetrics"]["results"]["rows"] for progress in query.recentProgress)
-    return {"seconds": query.seconds, "results": rows}
+    return {"seconds": seconds, "results": rows}
 
 
 def _joined(sides: Any) -> dict[str, float]:
     from joinengine import StreamJoin, equi, within  # noqa: PLC0415
 
     window = within("clicked_at", "bought_at", lower="0 s", upper=f"{WINDOW_S} s", delay="1 s")
-    joined = StreamJoin(*sides, on=equi("user_id", "buyer_id"), within=window)
-    query = _finished(joined.writeStream)
-    rows = sum(query.metrics()["output_rows"].to_pylist())
-    return {"seconds": query.seconds, "results": rows}
-
-
-class _Finished:
-    """A query that has read all there was, and how long that took."""
-
-    def __init__(self, query: Any, seconds: float) -> None:
-        self._query = query
-        self.seconds = seconds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._query, name)
-
-
-def _finished(writer: Any) -> _Finished:
-    writer = writer.format("noop").option("checkpointLocation", tempfile.mkdtemp())
-    begin = time.perf_counter()
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    return _Finished(query, time.perf_counter() - begin)
+    seconds, rows = ours(StreamJoin(*sides, on=equi("user_id", "buyer_id"), within=window))
+    return {"seconds": seconds, "results": rows}
 
 
 def _with_connector() -> Any:
@@ -140,7 +119,7 @@ def _frame(spark: Any, servers: str, side: str, partitions: int) -> Any:
 
 SYSTEMS: dict[str, Callable[[str, int, Path], dict[str, float]]] = {
     "client alone": consumed,
-    "joinengine": ours,
+    "joinengine": from_topics,
     "joinengine, Parquet": files,
     "joinengine, Spark's Kafka source": frames,
     "Spark": spark,

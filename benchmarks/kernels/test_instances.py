@@ -10,19 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from joinengine.api import column_checks as columns
-from joinengine.driver.batch import BatchRunner
-from joinengine.driver.settings import Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
+from joinengine.lab.inline.inline_runs import run_on
+from joinengine.lab.inline.two_way import Input, two_way
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
-from joinengine.model.query import FromSource, JoinType
-from joinengine.operators import Join
-from joinengine.operators.base import QuerySpec
-from joinengine.results.delivery import Delivery
-from joinengine.results.sinks import DiscardSink
-from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import Handed
 
 #: Rows of a batch: a small side and a large one, as in the last join of EQ5.
 SMALL, LARGE = 100, 60_000
@@ -59,31 +51,17 @@ def rows(schema, keys):
     return pa.RecordBatch.from_arrays(kinds, schema=schema)
 
 
-@pytest.mark.parametrize("instances", [8, 64, 512])
-def test_join_tasks(benchmark, tmp_path, instances):
-    schemas, on = sides(), equi("lk", "rk")
-    join = Join(
-        index=0,
-        condition=on,
-        window=None,
-        how=JoinType.INNER,
-        inputs=(FromSource(0), FromSource(1)),
-        schemas=schemas,
-        output=columns.output_columns(schemas, on, None, JoinType.INNER, None),
-        instances=instances,
-    )
-    checkpoint = Checkpoint.below(tmp_path)
-    checkpoint.create()
-    query = QuerySpec((join,), ("left", "right"))
-    delivery = Delivery(checkpoint, DiscardSink())
-    runner = BatchRunner(
-        TimedJobs(benchmark), query, [choose("hash")], checkpoint, "q", delivery, Settings()
-    )
-    runner.recover()
+def frames(schemas):
+    """The batches of both sides."""
     draws = np.random.default_rng(0)
     for batch in range(BATCHES):
         keys = np.arange(SMALL) + SMALL * batch, draws.integers(0, KEYS, LARGE)
-        batches = [rows(schema, some) for schema, some in zip(schemas, keys, strict=True)]
-        frame = [list(enumerate(batches))]  # one map task
-        runner.take(frame, Handed("", batch, ""), dict)
+        yield [rows(schema, some) for schema, some in zip(schemas, keys, strict=True)]
+
+
+@pytest.mark.parametrize("instances", [8, 64, 512])
+def test_join_tasks(benchmark, instances):
+    left, right = sides()
+    query = two_way((Input(left), Input(right)), equi("lk", "rk"), instances=instances)
+    run_on(TimedJobs(benchmark), query, [choose("hash")], frames((left, right)))
     benchmark.extra_info["ms_per_instance"] = 1e3 * benchmark.stats.stats.median / instances

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from benchmarks.layouts.running import Line, is_bad, words
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.comparison.verdicts import waited_s
 
 Report = Mapping[str, Any]
@@ -93,9 +94,7 @@ def _row(cell: tuple[str, str, str], some: Sequence[Line]) -> Row:
 
 def table_of(title: str, rows: Sequence[Row]) -> Table:
     """The rows of a case for the terminal; what is not valid is red."""
-    table = Table(title=title, box=None, title_justify="left", header_style="bold")
-    for name in ("layout", *COLUMNS, "valid"):
-        table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
+    table = figures_table(("layout", *COLUMNS, "valid"), title)
     for row in rows:
         figures = (row.text(name) for name in COLUMNS)
         table.add_row(row.layout, *figures, row.valid, style="red" if row.is_bad else "")

@@ -12,7 +12,6 @@ the median distance of the samples of the first third from their median.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import tempfile
@@ -28,9 +27,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.keeping import write_report
 from benchmarks.long.sampling import sample
 from joinengine import JoinQuery, StreamJoin, equi, parquet_stream, session, within
-from joinengine.lab.comparison.provenance import made_by
+from joinengine.lab.comparison.tables import figures_table
 
 #: Tuples of a side in a batch; the window, in batches.
 ROWS, WINDOW = 250, 40
@@ -65,10 +65,8 @@ def main(out: Path, batches: int, layout: str) -> None:
     spark.stop()
     series = _series(seconds, samples)
     verdicts = {name: verdict(points) for name, points in series.items()}
-    out.mkdir(parents=True, exist_ok=True)
     content = {"batches": len(seconds), "series": series, "verdicts": verdicts}
-    content |= {"load_average": os.getloadavg(), "made_by": made_by()}
-    (out / "long.json").write_text(json.dumps(content, indent=1))
+    write_report(out / "long.json", content | {"load_average": os.getloadavg()})
     console.print(_table(series, verdicts))
     grown = [name for name, found in verdicts.items() if not found["level"]]
     console.print("grown: " + ", ".join(grown) if grown else "level: all of them")
@@ -184,13 +182,9 @@ def verdict(points: Sequence[tuple[int, float]]) -> dict[str, Any]:
 
 
 def _table(series: dict[str, Any], verdicts: dict[str, dict[str, Any]]) -> Table:
-    table = Table(
-        title=f"medians of the first and the last third from batch {FROM} on",
-        box=None,
-        title_justify="left",
-    )
-    for name in ("figure", "first third", "last third", "most", "samples", ""):
-        table.add_column(name, justify="left" if name in ("figure", "") else "right")
+    columns = "figure", "first third", "last third", "most", "samples", ""
+    title = f"medians of the first and the last third from batch {FROM} on"
+    table = figures_table(columns, title, words=("figure", ""))
     for name, found in verdicts.items():
         digits = 3 if name.endswith("seconds") else 0
         values = (f"{found[one]:,.{digits}f}" for one in ("first", "last", "most"))

@@ -29,6 +29,7 @@ from benchmarks.keeping import ROOT, append, commit, folder, lines, named
 from benchmarks.long.sampling import descendants, worked_s
 from benchmarks.nexmark.jobs import QUERIES, Job, expected, found_in, job, recorded, write_csv
 from joinengine.lab.comparison.provenance import made_by
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.model.texts import in_a_line
 
 #: System -> the layout, of joinengine; the others have environments of their own.
@@ -168,9 +169,9 @@ def _words(run: Mapping[str, Any]) -> str:
 
 
 def _table(query: str, runs: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=f"\n{query}: {runs[0]['rows']:,} rows", box=None, title_justify="left")
-    for head in ("system", "s", "core-s", "rows per core-s", "results", ""):
-        table.add_column(head, justify="left" if head in ("system", "") else "right")
+    columns = "system", "s", "core-s", "rows per core-s", "results", ""
+    title = f"\n{query}: {runs[0]['rows']:,} rows"
+    table = figures_table(columns, title, words=("system", ""))
     for system in dict.fromkeys(run["system"] for run in runs):
         ours = [run for run in runs if run["system"] == system]
         good = [run for run in ours if "refused" not in run]

@@ -19,7 +19,8 @@ from statistics import median
 
 import click
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from benchmarks.by_clock import ended, in_files
 
 #: The first batches start the JVM's code and the workers.
 _WARM = 20
@@ -32,17 +33,14 @@ def one_run(*, ui: bool, batches: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for side in ("left", "right"):
-            (root / side).mkdir()
             keys = pa.table({"key": range(100 * batches)})
-            pq.write_table(keys, root / side / "0.parquet", row_group_size=100)
+            in_files(keys, root / side, 1, row_group_size=100)
         spark = session(master="local[2]", ui=ui)
         left, right = (
             parquet_stream(spark, root / side, rows_per_interval=100) for side in ("left", "right")
         )
         joined = StreamJoin(left, right, on="key", instances=4)
-        writer = joined.writeStream.format("noop").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
-        query.awaitTermination()
+        query = ended(joined, root / "checkpoint")
         taken = [record.trigger_s for record in query.batches()][_WARM:]
         java = spark._jvm.java.lang
         java.System.gc()

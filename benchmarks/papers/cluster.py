@@ -8,28 +8,19 @@ emulated work are the same in every run.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord
-from joinengine.driver.settings import Settings
 from joinengine.lab.inline.inline_jobs import InlineJobs
-from joinengine.lab.inline.inline_runs import ROUTERS, Frame, dealt_to
+from joinengine.lab.inline.inline_runs import Frame
 from joinengine.lab.tpch.stream import RecordedStream
-from joinengine.layouts.layout import LayoutChoice
-from joinengine.operators.base import QuerySpec
-from joinengine.results.delivery import Delivery
-from joinengine.results.sinks import DiscardSink
-from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import Handed
 from joinengine.world.world import Machine
 
 #: Where the clock begins, in seconds since the epoch.
@@ -128,30 +119,6 @@ class Cluster(InlineJobs):
         backed = sum(sum(one.backed) for one in report.instances.values())
         moved = sum(one.moved_rows for one in report.changes.values())
         return self.backed_s * backed + self.moved_s * moved
-
-
-def run_on(
-    cluster: Cluster,
-    query: QuerySpec,
-    choices: Sequence[LayoutChoice],
-    frames: Iterable[Frame],
-    settings: Settings | None = None,
-) -> list[BatchRecord]:
-    """The records of all batches, in the cluster's seconds; `choices`: one for each operator."""
-    records = list[BatchRecord]()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        checkpoint = Checkpoint.below(folder, world=cluster.world)
-        checkpoint.create()
-        asked = replace(settings or Settings(), exchange=cluster.exchange)
-        delivery = Delivery(checkpoint, DiscardSink())
-        runner = BatchRunner(cluster, query, choices, checkpoint, "q", delivery, asked)
-        runner.observe(records.append)
-        runner.recover()
-        for number, frame in enumerate(frames):
-            runner.take(
-                [dealt_to(frame, router) for router in range(ROUTERS)], Handed("", number, ""), dict
-            )
-    return records
 
 
 def recorded_frames(recorded: RecordedStream, tables: Sequence[str], batches: int) -> list[Frame]:

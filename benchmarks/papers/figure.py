@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.papers.finding import Finding
 
@@ -34,6 +35,20 @@ class Panel:
     series: Mapping[str, Points]
     log: str = ""
     spans: Mapping[str, Span] = field(default_factory=dict)
+
+    @classmethod
+    def over(
+        cls,
+        letter: str,
+        x: str,
+        y: str,
+        xs: Iterable[float] | Iterable[str],
+        series: Mapping[str, Sequence[float]],
+        log: str = "",
+    ) -> Panel:
+        """A panel whose series have the same values of x."""
+        shared: Any = list(xs)
+        return cls(letter, x, y, {name: (shared, ys) for name, ys in series.items()}, log)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,10 +77,20 @@ def levels(loads: Loads, homes: Ints) -> Floats:
     return np.bincount(homes, loads.spread, minlength=loads.n_instances)
 
 
-def spread_of(values: list[float], form: str = ".2f") -> str:
+def spread_of(values: Iterable[float], form: str = ".2f") -> str:
     """Values as text.
 
     >>> spread_of([1.0, 2.5])
     '1.00, 2.50'
     """
     return ", ".join(format(value, form) for value in values)
+
+
+def spreads_of(series: Mapping[str, Iterable[float]], form: str = ".2f", times: float = 1.0) -> str:
+    """Values by name as text, in another unit.
+
+    >>> spreads_of({"a": [1.0, 2.5], "b": [0.5]}, ".0f", 1e3)
+    'a 1000, 2500; b 500'
+    """
+    each = (f"{name} {spread_of((times * y for y in ys), form)}" for name, ys in series.items())
+    return "; ".join(each)

@@ -26,6 +26,18 @@ from joinengine.balancing.statistics import Floats, Ints, skew
 from joinengine.lab.simulation.workload import Workload
 from joinengine.routing.base_functions import Ring
 
+#: Suffix of a series -> w, where figures have both.
+WINDOWS = {", w = 1": 1, ", w = 5": 5}
+#: Why Mixed's plans take no longer than MinTable's.
+ONE_TRIAL = (
+    "Mixed tries once without cleaning, and only if its table is then too large again. So mostly "
+    "it makes one trial, as MinTable does, and has fewer keys to place"
+)
+#: Why Mixed does not save as much with w = 1.
+STATE_IS_LOAD = (
+    "with w = 1 the state of a key is its load, so Mixed moves the heaviest keys, as MinTable "
+    "does, and saves only what MinTable sends home"
+)
 #: Of the mean of several runs; the paper has five.
 SEEDS = range(1, 6)
 
@@ -200,6 +212,16 @@ def listed(xs: Sequence[float], values: Sequence[float] | Floats, form: str = ".
     return ", ".join(f"{value:{form}} ({x:,g})" for x, value in zip(xs, values, strict=True))
 
 
+def each_listed(
+    xs: Sequence[float], found: Mapping[str, Curve | Floats], form: str, unit: str = ""
+) -> str:
+    """Values by x of each series, as text; of a curve its means."""
+    return "; ".join(
+        f"{name}: {listed(xs, some.mean if isinstance(some, Curve) else some, form)}{unit}"
+        for name, some in found.items()
+    )
+
+
 def falls(values: Floats | Sequence[float], tolerance: float = 0.0) -> bool:
     """Whether no value is greater than the one before it by more than a part `tolerance`.
 
@@ -214,3 +236,15 @@ def ratio(found: Mapping[str, Curve], one: str, other: str, suffix: str) -> Floa
     """(x,) the mean of one planner over that of another one."""
     quotient: Floats = found[f"{one}{suffix}"].mean / found[f"{other}{suffix}"].mean
     return quotient
+
+
+def beside_mintable(found: Mapping[str, Curve]) -> dict[str, Floats]:
+    """By "w = 1" and "w = 5": (x,) the mean of Mixed over that of MinTable."""
+    return {
+        suffix.removeprefix(", "): ratio(found, "Mixed", "MinTable", suffix) for suffix in WINDOWS
+    }
+
+
+def wider(found: Mapping[str, Curve]) -> dict[str, Floats]:
+    """By planner: (x,) the mean with w = 5 over that with w = 1."""
+    return {name: found[f"{name}, w = 5"].mean / found[f"{name}, w = 1"].mean for name in BOTH}

@@ -8,21 +8,21 @@ run a join: on the left the paper's skewed and fluctuating keys, on the right a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
+from dataclasses import dataclass, field
+from itertools import chain, combinations, islice, repeat
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.papers.cluster import Cluster, run_on, seconds_of
+from benchmarks.papers.cluster import Cluster, seconds_of
 from benchmarks.papers.figure import Points
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
-from joinengine.lab.inline.inline_runs import Frame
+from joinengine.lab.inline.inline_runs import Frame, run_on
 from joinengine.lab.inline.two_way import LEFT, RIGHT, Input, two_way
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, LayoutChoice
@@ -59,12 +59,6 @@ class Setting:
     resends: bool = False
     costs: bool = True
     instances: int = INSTANCES
-
-    def failing(
-        self, losses: Mapping[int, Sequence[int]], way: Recovery, timeout_s: float = 0.0
-    ) -> Setting:
-        """The same with losses."""
-        return replace(self, losses=losses, way=way, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True)
@@ -130,6 +124,13 @@ def rates(runs: Sequence[Ran]) -> float:
     return fmean(one.rows_per_s for one in runs)
 
 
+def fatal_pairs(choice: Ftlb) -> tuple[int, int]:
+    """How many pairs of instances hold all copies of a key between them, and how many there are."""
+    rows = {frozenset(row) for row in choice.start(INSTANCES).base.roles.tolist()}
+    pairs = [frozenset(pair) for pair in combinations(range(INSTANCES), 2)]
+    return sum(pair in rows for pair in pairs), len(pairs)
+
+
 # Figure 10: loads that fluctuate
 
 ROWS, RIGHT_ROWS, KEYS, BATCHES, STEADY = 10_000, 200, 10_000, 18, 5
@@ -152,7 +153,7 @@ def skewed(zipf: float, fluctuation: float, seed: int) -> list[Frame]:
     frames = list[Frame]()
     for loads in islice(chain.from_iterable(steady), BATCHES):
         left = rng.choice(numbers, ROWS, p=loads / loads.sum())
-        frames.append(_frame((left, rng.integers(0, KEYS, RIGHT_ROWS)), None))
+        frames.append(frame((left, rng.integers(0, KEYS, RIGHT_ROWS))))
     return frames
 
 
@@ -167,10 +168,11 @@ def uniform(seed: int) -> Iterator[Frame]:
     rows, span_us = RATE * 60 * BATCH_MINUTES, BATCH_MINUTES * 60_000_000
     for number in range(STATE_BATCHES):
         at = 1_700_000_000_000_000 + number * span_us + np.arange(rows) * span_us // rows
-        yield _frame((rng.integers(0, 200_000, rows), rng.integers(0, 200_000, rows)), at)
+        yield frame((rng.integers(0, 200_000, rows), rng.integers(0, 200_000, rows)), at)
 
 
-def _frame(keys: tuple[Any, Any], at: Any) -> Frame:
+def frame(keys: tuple[Any, Any], at: Any = None) -> Frame:
+    """A frame of both sides: keys, the same as payloads, and microseconds `at`, or no times."""
     return [
         pa.RecordBatch.from_arrays(
             [

@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.papers.cluster import Clock, Cluster, run_on, seconds_of
+from benchmarks.papers.cluster import Clock, Cluster, seconds_of
 from benchmarks.papers.figure import Points
 from joinengine.balancing.costs import Load
 from joinengine.balancing.dlb import score
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
-from joinengine.lab.inline.inline_runs import Frame
+from joinengine.lab.inline.inline_runs import Frame, run_on
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.lab.queries.named_query import Options

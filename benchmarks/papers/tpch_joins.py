@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.papers.cluster import Clock, Cluster, recorded_frames, run_on
+from benchmarks.papers.cluster import Clock, Cluster, recorded_frames
 from joinengine.balancing.costs import Load
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
+from joinengine.lab.inline.inline_runs import run_on
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries.eq5 import TABLES
 from joinengine.lab.queries.named_query import Options

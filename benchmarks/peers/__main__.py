@@ -9,8 +9,6 @@ its state as late as it must, as does ours.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.keeping import named
+from benchmarks.keeping import named, printed
 from benchmarks.peers.parts import PARTS, SPLIT, Column, Command, Figures, Part, medians
 from benchmarks.peers.systems import OURS
 from joinengine.lab.comparison.provenance import made_by
+from joinengine.lab.comparison.tables import figures_table
 
 console = Console(soft_wrap=True, width=200)
 
@@ -71,7 +70,7 @@ def _in_turns(
     runs: dict[str, list[Figures]] = {label: [] for label in commands}
     for turn in range(repeat):
         for label, command in commands.items():
-            figures = part.figures(_printed(label, command))
+            figures = part.figures(printed(label, *command))
             runs[label].append(figures)
             text = ", ".join(
                 f"{column.header} {column.text(label, {label: figures})}"
@@ -80,15 +79,6 @@ def _in_turns(
             )
             console.print(f"{name}, run {turn + 1}: {label}: {text}")
     return runs
-
-
-def _printed(label: str, command: Command) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise click.ClickException(f"{label} failed:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def _keep(path: Path, name: str, part: dict[str, Any]) -> None:
@@ -100,10 +90,8 @@ def _keep(path: Path, name: str, part: dict[str, Any]) -> None:
 
 
 def _table(title: str, part: Part, by_label: Mapping[str, Figures]) -> Table:
-    table = Table(title=title, box=None, title_justify="left")
-    table.add_column("system", no_wrap=True)
-    for column in part.columns:
-        table.add_column(column.header, justify="right", no_wrap=True)
+    columns = "system", *(column.header for column in part.columns)
+    table = figures_table(columns, title, words=("system",))
     for label in by_label:
         table.add_row(label, *(column.text(label, by_label) for column in part.columns))
     return table

@@ -6,7 +6,6 @@ gathered before the clock starts, as the engine does for all planners alike.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from pathlib import Path
@@ -18,9 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.keeping import write_report
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval, skew
-from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import LAYOUTS, Mixed
 from joinengine.layouts.key_based import Planned
@@ -65,8 +64,7 @@ def main(out: Path, runs: int, chosen: str) -> None:
                     f"{name}: {n_keys:,} keys on {instances}: {rows[-1]['seconds']:.3f} s, "
                     f"skew {rows[-1]['before']:.2f} -> {rows[-1]['after']:.2f}"
                 )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "planners.json").write_text(json.dumps({"plans": rows, "made_by": made_by()}, indent=1))
+    write_report(out / "planners.json", {"plans": rows})
     console.print(_table(rows, names))
     _draw(rows, names, out / "planners.png")
     console.print(f"report: {out / 'planners.json'}, picture: {out / 'planners.png'}")

@@ -7,7 +7,6 @@ processor time, medians over batches. Layout mnrt, one join within an interval o
 
 from __future__ import annotations
 
-import json
 import statistics
 import tracemalloc
 from pathlib import Path
@@ -17,7 +16,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from joinengine.lab.comparison.provenance import made_by
+from benchmarks.keeping import write_report
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.simulation.driven import PARTS, WINDOW, driver_of
 from joinengine.lab.simulation.simulated_tasks import SimulatedJobs
 from joinengine.layouts import Mnrt
@@ -46,8 +46,7 @@ def main(out: Path, batches: int, warm: int, cases: str) -> None:
             f"{instances} instances, {tasks} tasks, {keys:,} keys: "
             f"{last['whole_s']:.3f} s a batch, {last['replan_s']:.3f} s with a re-plan"
         )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "scale.json").write_text(json.dumps({"batches": rows, "made_by": made_by()}, indent=1))
+    write_report(out / "scale.json", {"batches": rows})
     console.print(_table(rows))
     console.print(f"report: {out / 'scale.json'}")
 
@@ -88,12 +87,9 @@ def _measure(instances: int, tasks: int, keys: int, warm: int, batches: int) -> 
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(
-        title="seconds of the driver's processor time for a batch", box=None, title_justify="left"
-    )
     heads = ("instances", "tasks", "keys", "runs", *PARTS, "re-plan", "full")
-    for name in (*heads, "told MB", "heard MB", "manifest KB", "full MB", "peak MB"):
-        table.add_column(name, justify="right")
+    columns = (*heads, "told MB", "heard MB", "manifest KB", "full MB", "peak MB")
+    table = figures_table(columns, "seconds of the driver's processor time for a batch")
     for row in rows:
         table.add_row(
             *(f"{row[name]:,}" for name in heads[:4]),

@@ -10,7 +10,6 @@ batches show it best: the page costs a batch the same whatever its size.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -23,14 +22,15 @@ from typing import Any
 import click
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from benchmarks.by_clock import in_files, started
+from benchmarks.keeping import write_report
 from joinengine import StreamJoin, equi, parquet_stream, session, within
-from joinengine.lab.comparison.provenance import made_by
 
 #: Tuples of a side in a batch, and batches of a run; the first ones are not counted.
 ROWS, BATCHES, WARM = 1_000, 40, 10
 INSTANCES = 8
+_SIDES = ("left", "right")
 #: A tab that reads all events, in a process of its own, like a browser.
 TAB = "import sys, urllib.request\nfor _ in urllib.request.urlopen(sys.argv[1]): pass"
 
@@ -61,10 +61,8 @@ def main(out: Path, turns: int) -> None:
         "ratios": ratios,
         "noise": noise,
         "load_average": os.getloadavg(),
-        "made_by": made_by(),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "watching.json").write_text(json.dumps(report, indent=1))
+    write_report(out / "watching.json", report)
     print(f"a batch with a page over one without: {_words(ratios)}")
     print(f"one without over another without:     {_words(noise)}")
     print(f"load average {os.getloadavg()[0]:.1f}; report: {out / 'watching.json'}")
@@ -80,12 +78,9 @@ def _write(folder: Path, seed: int) -> None:
     rows = ROWS * BATCHES
     keys = np.minimum(rng.zipf(1.3, rows), 10_000)
     times = 1_700_000_000_000_000 + np.arange(rows) * 10_000
-    table = pa.table({f"{folder.name}_key": keys, f"{folder.name}_at": times})
-    table = table.set_column(
-        1, f"{folder.name}_at", table.column(1).cast(pa.timestamp("us", "UTC"))
-    )
-    folder.mkdir()
-    pq.write_table(table, folder / "0.parquet", row_group_size=ROWS)
+    stamps = pa.array(times).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({f"{folder.name}_key": keys, f"{folder.name}_at": stamps})
+    in_files(table, folder, 1, row_group_size=ROWS)
 
 
 def _run(spark: Any, root: Path, *, watched: bool) -> float:
@@ -96,11 +91,10 @@ def _run(spark: Any, root: Path, *, watched: bool) -> float:
         left, right, on=equi("left_key", "right_key"), within=window, instances=INSTANCES
     )
     with tempfile.TemporaryDirectory() as checkpoint:
-        writer = joined.writeStream.format("noop").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", checkpoint).start()
-        tab = None
+        query, tab = started(joined, checkpoint), None
         if watched:
-            tab = subprocess.Popen([sys.executable, "-c", TAB, _events(query.live().url)])
+            events = query.live().url.replace("/?", "/events?")
+            tab = subprocess.Popen([sys.executable, "-c", TAB, events])
         query.awaitTermination()
         if tab is not None:
             query.live().close()
@@ -108,13 +102,6 @@ def _run(spark: Any, root: Path, *, watched: bool) -> float:
         seconds = [record.trigger_s for record in query.batches()]
     assert len(seconds) == BATCHES, seconds
     return statistics.median(seconds[WARM:])
-
-
-_SIDES = ("left", "right")
-
-
-def _events(url: str) -> str:
-    return url.replace("/?", "/events?")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from rich.table import Table
 from benchmarks.workers.picture import draw_workers
 from benchmarks.workers.runs import SPARK, beside, cluster, joined, median_s, options
 from joinengine.lab.comparison.provenance import made_by
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.queries import Options, find
 
 LAYOUTS = ("hash", "mnrt")
@@ -122,14 +123,9 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(
-        title="seconds of a batch (median); of linear: the summed work over the executors, over it",
-        box=None,
-        title_justify="left",
-    )
+    title = "seconds of a batch (median); of linear: the summed work over the executors, over it"
     heads = ("work per", "system", "executors", "a batch", "linear", "of linear", "busiest")
-    for name in (*heads, "without work"):
-        table.add_column(name, justify="left" if name in heads[:2] else "right")
+    table = figures_table((*heads, "without work"), title, words=heads[:2])
     for row in sorted(rows, key=lambda row: (row["work"] != "tuple", row["system"])):
         busiest = row["hottest_s"]
         table.add_row(

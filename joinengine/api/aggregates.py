@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from joinengine.api import checks
 from joinengine.api.column_checks import check_schema, check_slide
+from joinengine.api.comparable import is_hashed
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, number_of, session_of
-from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.model.aggregation import (
     Aggregate,
@@ -83,7 +83,8 @@ class StreamAggregate(StreamQuery):
         merge_every: int = 1,
         select: Columns | Mapping[str, str] | None = None,
     ) -> None:
-        _check_source(source)
+        if not isinstance(source, StreamJoin):
+            checks.check_stream(source, ". Group it with Spark")
         self._source = source
         self._schema = schema_of_side(source)
         _check_kinds(aggregates, window, top)
@@ -260,17 +261,6 @@ class _StageNode:
         )
 
 
-def _check_source(source: Any) -> None:
-    """Refuse anything but a stream or a join."""
-    if isinstance(source, StreamJoin):
-        return
-    checks.check_source(source)
-    if checks.is_table(source):
-        raise InvalidRequest(
-            "the source must be a stream; found a bounded DataFrame. Group it with Spark"
-        )
-
-
 def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
     """The columns that name a group.
 
@@ -279,12 +269,7 @@ def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
     names = check_names(by, "by", "by='k'")
     fields = [require_column(schema, name, "by", exact=exact) for name in names]
     for field in fields:
-        try:
-            hash_columns([pa.array([], field.type)])
-            serves = not pa.types.is_duration(field.type)
-        except InvalidRequest:
-            serves = False
-        if not serves:
+        if not is_hashed(field.type) or pa.types.is_duration(field.type):
             raise InvalidRequest(
                 f"by: {field.name} is {field.type}, which cannot name a group. Group by one of its "
                 f"fields, or convert it to text with Spark"
@@ -330,9 +315,7 @@ def _of_changes(
 
 def _check_merging(aggregators: int | None, merge_every: int, *, runs: bool) -> None:
     """Refuse impossible numbers; `runs`: the aggregate has no partial results."""
-    given = {"merge_every": merge_every}
-    if aggregators is not None:
-        given["aggregators"] = aggregators
+    given = {"merge_every": merge_every, "aggregators": 1 if aggregators is None else aggregators}
     for name, number in given.items():
         if check_count(number, name) < 1:
             raise InvalidRequest(f"{name}: expected at least 1, found {number}")

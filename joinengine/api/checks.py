@@ -59,6 +59,13 @@ def check_source(side: Any) -> None:
         )
 
 
+def check_stream(source: Any, advice: str = "") -> None:
+    """Raise InvalidRequest unless `source` is a stream without end; `advice`: what to do then."""
+    check_source(source)
+    if is_table(source):
+        raise InvalidRequest(f"the source must be a stream; found a bounded DataFrame{advice}")
+
+
 def is_table(side: Any) -> bool:
     """Whether a side is a bounded DataFrame."""
     return isinstance(side, Table) or (isinstance(side, DataFrame) and not side.isStreaming)

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from joinengine.kernels.hashing import hash_columns
 from joinengine.model.columns import MOST_DIGITS, as_timestamp, of_side, wider
 from joinengine.model.conditions import Band, Bound, Distance, Floats
 from joinengine.model.errors import InvalidRequest
@@ -16,6 +17,15 @@ from joinengine.model.keys import PAIR, Side
 #: Bounds are 64-bit integers that can be negated; those of decimals count their last digits.
 _FARTHEST = (1 << 63) - 1
 _MOST_DIGITS = 18
+
+
+def is_hashed(kind: pa.DataType) -> bool:
+    """Whether values of a type have a hash, which nested ones lack."""
+    try:
+        hash_columns([pa.array([], kind)])
+    except InvalidRequest:
+        return False
+    return True
 
 
 def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFUSED) -> None:

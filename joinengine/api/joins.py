@@ -343,7 +343,8 @@ class StreamJoin(StreamQuery):
     def _leaving(self, side: Side, window: Timed) -> str:
         """The name of a side's event time in the rows that leave, if they have it."""
         names = {(c.side, c.column): c.name for c in self._output}
-        left = {self._results.handed_on([n])[0]: n for n in self._results.plain_names}
+        steps = self._results
+        left = {made: n for n in steps.schema.names for made in steps.handed_on([n])}
         made = ((time, names.get((side, time), time)) for time in window.times[side])
         return ", ".join(left.get(name, time) for time, name in made)
 

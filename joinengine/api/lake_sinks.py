@@ -66,10 +66,7 @@ def table_sink(
 
 
 def _delta(
-    join: ResolvedJoin,
-    options: Mapping[str, str],
-    settings: Settings,
-    partitions: tuple[str, ...],
+    join: ResolvedJoin, options: Mapping[str, str], settings: Settings, partitions: tuple[str, ...]
 ) -> _Made:
     delta.library()
     if "path" not in options:
@@ -77,32 +74,23 @@ def _delta(
     folder = place(options["path"], "path")
     exact = session.case_sensitive(join.spark)
     keys = _merge_keys(join, options, exact=exact)
+    rows = _rows(join, keys)
+    columns = delta.check_table(folder, rows, partitions, exact=exact)
     if keys:
-        rows = pa.schema(list(join.schema)[:-1])
-        columns = delta.check_table(folder, rows, partitions, exact=exact)
         delta_merge.check_merge(folder, rows, keys, partitions)
 
-        def merged(checkpoint: Checkpoint, query: str) -> TableTarget:
-            return DeltaMergeTarget(
-                checkpoint.world,
-                folder,
-                query,
-                rows,
-                columns,
-                fsync=settings.fsync,
-                keys=keys,
-                shown=settings.show_keys,
-            )
-
-        return merged, Cutting(), Output(folder)
-    columns = delta.check_table(folder, join.schema, partitions, exact=exact)
-
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
-        return DeltaTarget(
-            checkpoint.world, folder, query, join.schema, columns, fsync=settings.fsync
-        )
+        about = checkpoint.world, folder, query, rows, columns
+        if not keys:
+            return DeltaTarget(*about, fsync=settings.fsync)
+        return DeltaMergeTarget(*about, fsync=settings.fsync, keys=keys, shown=settings.show_keys)
 
-    return target_of, Cutting(partition_by=columns), Output(folder)
+    return target_of, Cutting() if keys else Cutting(partition_by=columns), Output(folder)
+
+
+def _rows(join: ResolvedJoin, keys: tuple[str, ...]) -> pa.Schema:
+    """The columns of the table: merged results are changes, whose last column says which."""
+    return pa.schema(list(join.schema)[:-1]) if keys else join.schema
 
 
 def _merge_keys(join: ResolvedJoin, options: Mapping[str, str], *, exact: bool) -> tuple[str, ...]:
@@ -124,10 +112,7 @@ def _merge_keys(join: ResolvedJoin, options: Mapping[str, str], *, exact: bool) 
 
 
 def _iceberg(
-    join: ResolvedJoin,
-    options: Mapping[str, str],
-    settings: Settings,
-    partitions: tuple[str, ...],
+    join: ResolvedJoin, options: Mapping[str, str], settings: Settings, partitions: tuple[str, ...]
 ) -> _Made:
     assert not partitions, "the table itself says how it is partitioned"
     iceberg_catalog.library()
@@ -136,23 +121,18 @@ def _iceberg(
     table = options["table"]
     catalog = catalog_of(options)
     keys = _merge_keys(join, options, exact=session.case_sensitive(join.spark))
-    rows = pa.schema(list(join.schema)[:-1]) if keys else join.schema
+    rows = _rows(join, keys)
     check_keys(rows, keys)
     by = iceberg.check_table(catalog, table, rows)
     columns, units = (tuple(part) for part in zip(*by, strict=True)) if by else ((), ())
     cutting = Cutting(partition_by=columns, units=units)
 
     def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
+        about = checkpoint.world, catalog, table, query, rows
         if not keys:
-            return IcebergTarget(
-                checkpoint.world, catalog, table, query, rows, fsync=settings.fsync
-            )
+            return IcebergTarget(*about, fsync=settings.fsync)
         return IcebergMergeTarget(
-            checkpoint.world,
-            catalog,
-            table,
-            query,
-            rows,
+            *about,
             fsync=settings.fsync,
             keys=keys,
             shown=settings.show_keys,

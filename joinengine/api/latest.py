@@ -15,14 +15,7 @@ from joinengine.api import checks
 from joinengine.api.column_checks import check_filter
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
-from joinengine.model.conditions import (
-    AsOf,
-    Columns,
-    Condition,
-    Direction,
-    Equi,
-    Predicate,
-)
+from joinengine.model.conditions import AsOf, Columns, Condition, Direction, Equi, Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.named import one_of

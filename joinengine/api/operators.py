@@ -40,20 +40,15 @@ class StreamOperator(StreamQuery):
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> None:
-        checks.check_source(source)
-        if checks.is_table(source):
-            raise InvalidRequest("the source must be a stream; found a bounded DataFrame")
+        checks.check_stream(source)
         self._source, self._make = source, make
         self._choice = asked_or_auto(layout)
         self._instances, self._is_sized = number_of(instances), instances is not None
         self._schema = schema_of_side(source)
-        operator = self._operator(0)
+        operator = make(0, FromSource(0), self._schema, self._instances)
         self._choice.check(operator.condition, self._instances)
         operator.policy.check(self._choice)
         self._output = operator.output_schema
-
-    def _operator(self, number: int) -> Operator:
-        return self._make(number, FromSource(0), self._schema, self._instances)
 
     @override
     def _stepped(self, verb: str, written: tuple[Any, ...], add: Callable[..., Finish]) -> Self:
@@ -66,7 +61,7 @@ class StreamOperator(StreamQuery):
         return [self], [self._source]
 
     def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Operator:
-        return self._operator(number)
+        return self._make(number, FromSource(0), self._schema, self._instances)
 
     def _output_schema(self) -> pa.Schema:
         return self._output

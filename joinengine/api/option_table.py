@@ -9,18 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from joinengine.api.values import (
-    BOOLEAN,
-    CODEC,
-    MODE,
-    REST,
-    TEXT,
-    WORK,
-    Value,
-    choice,
-    count,
-    size,
-)
+from joinengine.api.values import BOOLEAN, CODEC, MODE, REST, TEXT, WORK, Value, choice, count, size
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import ShowKeys, Tasks
 from joinengine.exchange.exchange import ExchangeKind
@@ -287,11 +276,7 @@ _LINES = (
     ),
     Option("mergeKeys", TEXT, _MERGE_KEYS, sinks=TABLES, since="0.2"),
     Option(
-        "compression",
-        CODEC,
-        "The codec of result files.",
-        "snappy",
-        sinks=(*_PARQUET, *TABLES),
+        "compression", CODEC, "The codec of result files.", "snappy", sinks=(*_PARQUET, *TABLES)
     ),
     Option(
         "shared",

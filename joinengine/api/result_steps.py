@@ -65,11 +65,6 @@ class ResultSteps:
         """As `origins`, without those that are computed."""
         return columns if self.finish is None else self.finish.origins(columns)
 
-    @property
-    def plain_names(self) -> list[str]:
-        """The columns that leave as the operator makes them, perhaps under other names."""
-        return [name for name in self.schema.names if self.handed_on([name])]
-
     def where(self, predicate: str) -> Finish:
         """The steps, and a filter."""
         check_text(predicate, "where", "'a > 3'")
@@ -86,7 +81,8 @@ class ResultSteps:
             )
         if not self.is_changelog or step.name in there.names:
             return self._with(step)
-        return self._with(step, _plain([*there.names, step.name, CHANGE]))
+        names = [*there.names, step.name, CHANGE]
+        return self._with(step, Selected(tuple(zip(names, names, strict=True))))
 
     def select(self, columns: tuple[Any, ...]) -> Finish:
         """The steps, and the columns that are left: names, lists of them, or a mapping."""
@@ -103,7 +99,3 @@ class ResultSteps:
 
     def _with(self, *steps: Step | Selected) -> Finish:
         return Finish((*(() if self.finish is None else self.finish.steps), *steps))
-
-
-def _plain(names: list[str]) -> Selected:
-    return Selected(tuple((name, name) for name in names))

@@ -106,10 +106,7 @@ class JoinWriter(Helped):
         return replace(self, checksum=True)
 
     def relayout(
-        self,
-        batch: int,
-        layout: str | LayoutChoice | None = None,
-        instances: int | None = None,
+        self, batch: int, layout: str | LayoutChoice | None = None, instances: int | None = None
     ) -> JoinWriter:
         """Change the layout, the number of instances, or both, before batch `batch`.
 

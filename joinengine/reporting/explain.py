@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any
 
@@ -42,18 +42,29 @@ def explain(
     the batches so far; if hardly any of the compared pairs have matched, a line says so. `tasks`:
     in words, the tasks that carry out a batch.
     """
-    lines, seen = list[str](), rates or {}
-    for operator, choice in zip(query.operators, choices, strict=True):
-        inputs = [input_name(query, source) for source in operator.inputs]
-        ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
-        now = operator if instances is None else sized(operator, instances[operator.index])
-        lines += map(printed_lines, now.lines(inputs, choice, ours))
+    lines = list[str]()
+    for now, own in described(query, choices, rates, instances):
+        lines += own
         finish = [] if now.finish is None else now.finish.lines
         lines += [f"  then  {printed_lines(step)}" for step in finish]
-        lines += compared_in_vain(operator, [record.joins[operator.index] for record in records])
+        lines += compared_in_vain(now, [record.joins[now.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
     lines += [f"requested: {_wished(wishes)}; takes effect with the next batch"] if wishes else []
     return Shown("\n".join(lines))
+
+
+def described(
+    query: QuerySpec,
+    choices: Sequence[LayoutChoice],
+    rates: Mapping[tuple[int, Side], Flow] | None,
+    instances: Sequence[int] | None,
+) -> Iterator[tuple[Operator, list[str]]]:
+    """Each operator at its present size, and its lines; the arguments are those of `explain`."""
+    for operator, choice in zip(query.operators, choices, strict=True):
+        inputs = [input_name(query, source) for source in operator.inputs]
+        flows = {side: flow for (n, side), flow in (rates or {}).items() if n == operator.index}
+        now = operator if instances is None else sized(operator, instances[operator.index])
+        yield now, list(map(printed_lines, now.lines(inputs, choice, flows)))
 
 
 def compared_in_vain(operator: Operator, batches: Sequence[OperatorRecord]) -> list[str]:

@@ -25,7 +25,7 @@ from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import counted
 from joinengine.operators.base import Operator, QuerySpec
 from joinengine.operators.timing import Flow
-from joinengine.reporting.explain import input_name, sized
+from joinengine.reporting.explain import described
 from joinengine.reporting.run_report import run_report
 
 #: How many of the newest batches the HTML of metrics shows, and their columns.
@@ -57,16 +57,12 @@ def operators_html(
     `loads`: the figures of each operator in the report; none: the query has not run.
     """
     parts = list[str]()
-    for operator, choice in zip(query.operators, choices, strict=True):
-        number = operator.index
-        flows = {side: flow for (n, side), flow in (rates or {}).items() if n == number}
-        now = operator if instances is None else sized(operator, instances[number])
-        inputs = [input_name(query, source) for source in operator.inputs]
-        rows = [*_facts(now, choice), *_sides(map(printed_lines, now.lines(inputs, choice, flows)))]
+    operators = described(query, choices, rates, instances)
+    for choice, (operator, lines) in zip(choices, operators, strict=True):
+        rows = [*_facts(operator, choice), *_sides(lines)]
         if loads:
-            rows.append(("load", load_picture(loads[number]["received_per_instance"])))
-        name = f"operator {number}: {operator.kind}"
-        parts.append(_table(name, rows))
+            rows.append(("load", load_picture(loads[operator.index]["received_per_instance"])))
+        parts.append(_table(f"operator {operator.index}: {operator.kind}", rows))
     return "".join(parts)
 
 

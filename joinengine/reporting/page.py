@@ -46,7 +46,7 @@ def page(content: dict[str, Any]) -> str:
     (2, True)
     """
     style, script = _style(), _script()
-    data, encoding = _data({"version": _version(), **content})
+    data, encoding = _data({"version": version_of("joinengine"), **content})
     parts = {
         "policy": _policy(style, script, is_live=content["mode"] == "live"),
         "title": html.escape(_title(content)),
@@ -142,8 +142,9 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _version() -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed package, without loading it; None: it is not installed."""
     try:
-        return metadata.version("joinengine")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:  # run from its sources, not installed
         return None

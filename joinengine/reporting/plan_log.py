@@ -13,13 +13,7 @@ from typing import Any
 
 from joinengine.balancing.reasons import Cause, KeyChange, Reason
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.reporting.words import (
-    Shares,
-    hash_text,
-    key_change_words,
-    plan_words,
-    shares_of,
-)
+from joinengine.reporting.words import Shares, hash_text, key_change_words, plan_words, shares_of
 
 _log = logging.getLogger("joinengine")
 #: How many keys of a plan a log record names.

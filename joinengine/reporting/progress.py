@@ -83,6 +83,12 @@ def whole_s(record: BatchRecord) -> float:
     return max(record.trigger_s, record.seconds.get("elapsed_s", 0.0))
 
 
+def steps_of(record: BatchRecord) -> dict[str, float]:
+    """Seconds of a batch by step; `other` is the rest: Spark's planning and logs, cleaning up."""
+    steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
+    return steps | {"other": max(0.0, whole_s(record) - sum(steps.values()))}
+
+
 def filled(
     progress: dict[str, Any],
     record: BatchRecord,
@@ -126,8 +132,8 @@ def outline(about: dict[str, Any], record: BatchRecord) -> dict[str, Any]:
 
     `about`: `id`, `runId` and `name` of the query. Its durations are those of joinengine's steps.
     """
-    steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
-    durations = {"triggerExecution": whole_s(record), "addBatch": whole_s(record)} | steps
+    durations = {"triggerExecution": whole_s(record), "addBatch": whole_s(record)}
+    durations |= {step: s for step, s in steps_of(record).items() if step != "other"}
     return {
         **about,
         "timestamp": _iso(record.started * 1e6),

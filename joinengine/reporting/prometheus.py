@@ -27,8 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from joinengine.balancing.statistics import skew
 from joinengine.driver.figures import FIGURES, SUMS, Figure
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.reporting.progress import whole_s
-from joinengine.reporting.run_report import STEPS
+from joinengine.reporting.progress import steps_of
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, OperatorState
 from joinengine.state.partitions import Partitions
@@ -96,24 +95,11 @@ class _Shown(NamedTuple, Generic[_Of]):
     label: str = ""
 
 
-def _steps(source: Source) -> _Value:
-    """Seconds of the last batch by step; `other` is the rest: Spark's logs, cleaning up."""
-    record = source.record
-    if record is None:
-        return None
-    steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
-    return steps | {"other": max(0.0, whole_s(record) - sum(steps.values()))}
-
-
 def _latency(source: Source) -> _Value:
     record = source.record
     if record is None or not record.left_at:
         return None
     return {str(part): record.latency_s(part) or 0.0 for part in (0.5, 0.99)}
-
-
-def _started(source: Source) -> _Value:
-    return None if source.record is None else source.record.started
 
 
 def _skews(operator: _Operator) -> _Value:
@@ -123,15 +109,19 @@ def _skews(operator: _Operator) -> _Value:
     return {of: skew(np.asarray(load, np.float64)) for of, load in loads.items() if any(load)}
 
 
+def _seconds(time_us: float) -> float | None:
+    """Seconds since the epoch; None: there is no such time."""
+    return time_us / _S if math.isfinite(time_us) else None
+
+
 def _newest_s(operator: _Operator) -> float | None:
     """The greatest event time so far; None: no side has brought one, or all have ended."""
-    times = [side.newest for side in operator.state.clock.sides if math.isfinite(side.newest)]
-    return max(times) / _S if times else None
+    times = (side.newest for side in operator.state.clock.sides if math.isfinite(side.newest))
+    return _seconds(max(times, default=math.inf))
 
 
 def _watermark_s(operator: _Operator) -> float | None:
-    watermark = operator.state.clock.watermark
-    return watermark / _S if math.isfinite(watermark) else None
+    return _seconds(operator.state.clock.watermark)
 
 
 def _lag_s(operator: _Operator) -> float | None:
@@ -177,12 +167,12 @@ _QUERY: tuple[_Shown[Source], ...] = (
     _Shown(
         "joinengine_batch_start_timestamp_seconds",
         "Start of the last batch of this start, in seconds since the epoch.",
-        _started,
+        lambda source: None if source.record is None else source.record.started,
     ),
     _Shown(
         "joinengine_batch_seconds",
         "Seconds of the driver in each step of the last batch; their sum is the whole batch.",
-        _steps,
+        lambda source: None if source.record is None else steps_of(source.record),
         label="step",
     ),
     _Shown(
@@ -240,9 +230,7 @@ _OPERATOR: tuple[_Shown[_Operator], ...] = (
         lambda one: one.state.layouts.newest.layout.table.split_keys,
     ),
     _Shown(
-        "joinengine_state_rows",
-        "Copies of rows in the state.",
-        lambda one: one.state.shelves.rows,
+        "joinengine_state_rows", "Copies of rows in the state.", lambda one: one.state.shelves.rows
     ),
     _Shown(
         "joinengine_state_bytes",
@@ -302,11 +290,6 @@ class _OfPartition(NamedTuple):
     value: Callable[[Partitions, int], float | None]
 
 
-def _newest_of(progress: Partitions, partition: int) -> float | None:
-    time_us = progress.clocks[partition][0]
-    return time_us / _S if math.isfinite(time_us) else None
-
-
 _PARTITION = (
     _OfPartition(
         "joinengine_partition_behind_rows",
@@ -321,7 +304,7 @@ _PARTITION = (
     _OfPartition(
         "joinengine_partition_newest_timestamp_seconds",
         "Greatest event time that a partition has brought, in seconds since the epoch.",
-        _newest_of,
+        lambda one, partition: _seconds(one.clocks[partition][0]),
     ),
 )
 

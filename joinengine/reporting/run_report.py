@@ -81,7 +81,7 @@ def behind(record: BatchRecord) -> list[dict[str, Any]]:
 
 def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
     """The figures of a run; the caller adds `made_by`."""
-    joins = [_join_figures([record.joins[n] for record in records]) for n in _join_numbers(records)]
+    joins = list(map(_join_figures, zip(*(record.joins for record in records), strict=True)))
     largest = max(
         joins, key=lambda join: sum(join["received_per_instance"]), default=_join_figures([])
     )
@@ -133,10 +133,6 @@ def _latency_s(records: Sequence[BatchRecord]) -> dict[str, float | None]:
     return {"p50": latency_s(records, 0.5), "p99": latency_s(records, 0.99)}
 
 
-def _join_numbers(records: Sequence[BatchRecord]) -> range:
-    return range(len(records[0].joins)) if records else range(0)
-
-
 def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
     """One operator over all batches."""
     working = [b for b in batches if sum(b.work.received)]
@@ -148,9 +144,7 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
     return {
         "received_per_instance": _summed(working, "work.received"),
         "stored_per_instance": list(working[-1].state.held) if working else [],
-        "busy_s_per_instance": [
-            round(float(s), 6) for s in _total(_per_batch(batches, "work.busy_s"))
-        ],
+        "busy_s_per_instance": _total(_per_batch(batches, "work.busy_s")).round(6).tolist(),
         "instances_used": working[-1].instances if working else 0,
         "load_skew": {
             name: {"run": skew(_total(whole)), "last_half": skew(_total(last))}

@@ -25,9 +25,9 @@ from joinengine.driver.rates import rates_seen
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.heads import short_name
-from joinengine.reporting.progress import whole_s
-from joinengine.reporting.run_report import STEPS, behind
-from joinengine.reporting.thinning import Entry, merged, size_of
+from joinengine.reporting.progress import steps_of, whole_s
+from joinengine.reporting.run_report import behind
+from joinengine.reporting.thinning import Entry, halved, merged, size_of
 from joinengine.reporting.words import (
     Manner,
     Shares,
@@ -172,8 +172,7 @@ class Story:
         while len(self._entries) > 1 and (
             len(self._entries) > MOST_ENTRIES or sum(self._sizes) > self._limit
         ):
-            pairs = zip(self._entries[::2], [*self._entries[1::2], None], strict=False)
-            self._entries = [a if b is None else merged(a, b) for a, b in pairs]
+            self._entries = halved(self._entries)
             self._sizes = [size_of(entry) for entry in self._entries]
             self._each *= 2
             is_merged = True
@@ -182,17 +181,14 @@ class Story:
     # One batch
 
     def _entry(self, record: BatchRecord) -> Entry:
-        taken = whole_s(record)
-        steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
-        steps["other"] = max(0.0, taken - sum(steps.values()))
         return {
             "first": record.batch,
             "last": record.batch,
             "at": record.started,
             "input_rows": record.input_rows,
             "output_rows": record.output_rows,
-            "elapsed_s": round(taken, 6),
-            "steps": {step: round(seconds, 6) for step, seconds in steps.items()},
+            "elapsed_s": round(whole_s(record), 6),
+            "steps": {step: round(seconds, 6) for step, seconds in steps_of(record).items()},
             "work": {part: round(seconds, 6) for part, seconds in record.work_s.items()},
             "late_rows": sum(join.refused.late for join in record.joins),
             "null_rows": sum(join.refused.null for join in record.joins),
@@ -207,13 +203,10 @@ class Story:
 
     def _behind(self, record: BatchRecord) -> list[Entry]:
         """The partitions in which most messages wait."""
-        furthest = sorted(behind(record), key=lambda partition: -partition["rows"])[
-            :_MOST_PARTITIONS
-        ]
-        named = [short_name(self._query.sources[partition["source"]]) for partition in furthest]
+        furthest = sorted(behind(record), key=lambda partition: -partition["rows"])
         return [
-            {**partition, "source": name}
-            for partition, name in zip(furthest, named, strict=True)
+            {**partition, "source": short_name(self._query.sources[partition["source"]])}
+            for partition in furthest[:_MOST_PARTITIONS]
             if partition["rows"]
         ]
 
@@ -244,12 +237,8 @@ class Story:
         """The forecast of the state at its fullest, at least what it has already held."""
         rows, size = self._fullest[number]
         self._fullest[number] = max(rows, join.state.rows), max(size, join.state.size_bytes)
-        forecast = self._forecasts[number]
-        if forecast is None:
-            return None
-        return max(forecast[0], self._fullest[number][0]), max(
-            forecast[1], self._fullest[number][1]
-        )
+        forecast, (rows, size) = self._forecasts[number], self._fullest[number]
+        return None if forecast is None else (max(forecast[0], rows), max(forecast[1], size))
 
     def _take_names(self, number: int, heat: Heat) -> None:
         """Remember the values of keys, for plans; forget keys that are no longer hot."""

@@ -25,13 +25,19 @@ def merged(a: Entry, b: Entry) -> Entry:
         "first": a["first"],
         "last": b["last"],
         "at": a["at"],
-        **{name: _added(_sum(a, name), _sum(b, name)) for name in _SUMS},
+        **{name: round(_sum(a, name) + _sum(b, name), 6) for name in _SUMS},
         "steps": _added_up(a["steps"], b["steps"]),
         "work": _added_up(a["work"], b["work"]),
         **{name: _greater(a[name], b[name]) for name in _GREATEST},
         **{name: b.get(name) for name in ("behind_rows", "behind")},
         "joins": joins,
     }
+
+
+def halved(entries: Sequence[Entry]) -> list[Entry]:
+    """Neighbouring entries merged, two by two."""
+    pairs = zip(entries[::2], [*entries[1::2], None], strict=False)
+    return [a if b is None else merged(a, b) for a, b in pairs]
 
 
 def _merged_join(a: Entry, b: Entry) -> Entry:
@@ -72,10 +78,6 @@ def _merged_hot(a: Sequence[Entry], b: Sequence[Entry], tuples: int) -> list[Ent
 def _sum(entry: Entry, name: str) -> float:
     amount: float = entry.get(name, 0)  # reports of earlier versions lack some
     return amount
-
-
-def _added(a: float, b: float) -> float:
-    return round(a + b, 6)
 
 
 def _added_up(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:

@@ -81,9 +81,7 @@ def _envelopes(values: Sequence[Any], row: pa.Schema) -> tuple[pa.Array, pa.Arra
 
 
 def _changes(
-    values: Sequence[Any],
-    envelopes: tuple[pa.Array, pa.Array, pa.Array] | None,
-    payload: pa.Schema,
+    values: Sequence[Any], envelopes: tuple[pa.Array, pa.Array, pa.Array] | None, payload: pa.Schema
 ) -> tuple[pa.Table, list[int]]:
     """The rows that come and go, and the number of rows of each envelope; a tombstone has none.
 

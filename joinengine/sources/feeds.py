@@ -44,10 +44,7 @@ from joinengine.sources.listing import (
 )
 from joinengine.sources.places import Piece
 from joinengine.sources.positions import Entry, Logged, RowGroup, table_of
-from joinengine.sources.schemas import (
-    Footer,
-    from_text,
-)
+from joinengine.sources.schemas import Footer, from_text
 from joinengine.sources.sourcefiles import text_of
 from joinengine.sources.sourcelog import SourceLog
 from joinengine.world.world import MACHINE

@@ -174,10 +174,7 @@ def _halved(
 
 
 def _tell(
-    messages: Sequence[Any],
-    bad: dict[int, str],
-    decoding: Decoding,
-    skipped: list[Skipped] | None,
+    messages: Sequence[Any], bad: dict[int, str], decoding: Decoding, skipped: list[Skipped] | None
 ) -> None:
     """Raise an error for the first bad message, or note all bad messages as skipped."""
     number, why = min(bad.items())
@@ -215,25 +212,12 @@ def _kept(messages: Sequence[Any], bad: dict[int, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=REFUSED_MESSAGES)
 
 
-def _read_json(
-    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
-) -> tuple[pa.Table, None]:
-    """Values that are JSON objects -> one row each."""
-    return objects(values, payload), None
-
-
 def _read_debezium(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
 ) -> tuple[pa.Table, list[int] | None]:
     if decoding.changes:
         return changes_of_json(values, payload)
     return rows_inserted(values, payload), None
-
-
-def _read_raw(
-    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
-) -> tuple[pa.Table, None]:
-    return pa.table({"value": pa.array(values, pa.binary())}), None
 
 
 def _read_avro(
@@ -279,10 +263,10 @@ def _whole_stream(value: bytes) -> pa.Table:
 
 
 _READ: dict[ValueFormat, Decode] = {
-    ValueFormat.JSON: _read_json,
+    ValueFormat.JSON: lambda values, payload, _: (objects(values, payload), None),
     ValueFormat.AVRO: _read_avro,
     ValueFormat.ARROW: _read_arrow,
-    ValueFormat.RAW: _read_raw,
+    ValueFormat.RAW: lambda values, *_: (pa.table({"value": pa.array(values, pa.binary())}), None),
     ValueFormat.DEBEZIUM: _read_debezium,
 }
 
@@ -304,10 +288,6 @@ def _included(messages: Sequence[Any], name: str) -> pa.Array:
         case "offset":
             included = [message.offset() for message in messages]
         case _:
-            included = [stamp[1] * 1000 if stamp[0] else None for stamp in map(_stamp, messages)]
+            stamps = (message.timestamp() for message in messages)
+            included = [1000 * time_ms if kind_of else None for kind_of, time_ms in stamps]
     return pa.array(included, kind)
-
-
-def _stamp(message: Any) -> tuple[int, int]:
-    stamp: tuple[int, int] = message.timestamp()
-    return stamp

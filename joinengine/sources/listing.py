@@ -177,11 +177,10 @@ class Listing:
                 self._finding.drop(file)
                 return None
             return entry | {"rows": [], "skipped": fault}
-        raise InvalidRequest(f"source file {path} {fault}; {self._ways_on()}")
-
-    def _ways_on(self) -> str:
-        ways = "mend or remove the file, or start again with on_bad_file='skip' to skip it"
-        return f"nothing is lost: {ways}"
+        raise InvalidRequest(
+            f"source file {path} {fault}; nothing is lost: mend or remove the file, or start again "
+            "with on_bad_file='skip' to skip it"
+        )
 
     def _fault(self, path: str, footer: Footer) -> str | None:
         """Why a whole file does not fit the stream; None: it fits."""

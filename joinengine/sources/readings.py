@@ -29,12 +29,7 @@ from joinengine.sources.schemas import (
     partition_values,
 )
 from joinengine.sources.sourcefiles import parquet
-from joinengine.sources.transforms import (
-    needed,
-    stepped,
-    steps_from_json,
-    steps_to_json,
-)
+from joinengine.sources.transforms import needed, stepped, steps_from_json, steps_to_json
 from joinengine.world.local import check_blame
 
 _READ_ROWS = 1 << 17

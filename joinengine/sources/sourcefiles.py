@@ -212,10 +212,7 @@ def parquet(path: str) -> Any:
     From an object store, the wanted columns are read together, with few requests.
     """
     return pq.ParquetFile(
-        opened(path),
-        memory_map=True,
-        coerce_int96_timestamp_unit="us",
-        pre_buffer=is_url(path),
+        opened(path), memory_map=True, coerce_int96_timestamp_unit="us", pre_buffer=is_url(path)
     )
 
 

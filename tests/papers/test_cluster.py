@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.papers.cluster import Clock, Cluster, run_on, seconds_of
+from benchmarks.papers.cluster import Clock, Cluster, seconds_of
 from benchmarks.papers.losses import skewed
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
@@ -28,7 +28,7 @@ def frames():
 def records(frames, choice, cluster=None, losses=(), **settings):
     asked = Settings(trial=Emulation(Work(WORK_S), dict(losses)), **settings)
     cluster = cluster or Cluster(INSTANCES)
-    return run_on(cluster, two_way(None, INSTANCES), [choice], frames, asked)
+    return inline_runs.run_on(cluster, two_way(None, INSTANCES), [choice], frames, asked)
 
 
 def received(found):

@@ -102,7 +102,7 @@ def test_every_part_names_systems_that_there_are(tmp_path, monkeypatch):
 
 def test_the_report_keeps_parts_that_are_not_run_again(tmp_path, monkeypatch, capsys):
     rates = iter([30.0, 10.0, 60.0, 10.0, 45.0, 10.0, 99.0])
-    monkeypatch.setattr(peers, "_printed", lambda *_: printed(outcome(next(rates), 1, 1, 1, 90)))
+    monkeypatch.setattr(peers, "printed", lambda *_: printed(outcome(next(rates), 1, 1, 1, 90)))
     monkeypatch.setattr("benchmarks.peers.parts.record", lambda *_: record_small(12))
     monkeypatch.setenv("JOINENGINE_HOME", str(tmp_path))
     arguments = ["--quick", "--out", str(tmp_path), "--only"]

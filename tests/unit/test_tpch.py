@@ -22,7 +22,6 @@ from joinengine.lab.tpch.stream import (
     RecordedStream,
     StreamSpec,
     arrivals,
-    record,
     time_column,
 )
 from joinengine.model.errors import InvalidRequest
@@ -104,9 +103,8 @@ def test_uniform_and_shuffled():
 
 
 def test_each_foreign_key_is_redrawn_from_its_parent(cache):
-    recorded = record(
-        spec(tables=("region", "nation", "supplier", "customer", "orders", "lineitem"), zipf=1.5)
-    )
+    names = ("region", "nation", "supplier", "customer", "orders", "lineitem")
+    recorded = spec(tables=names, zipf=1.5).record()
     names = {time_column(t).removesuffix("_ts"): t for t in recorded.rows}
     files = tables(0.002, recorded.rows)
     for name, (parent, parent_column) in FOREIGN_KEYS.items():
@@ -136,7 +134,7 @@ def test_arrivals_are_one_sequence(order):
 
 
 def test_the_index_says_what_the_files_hold(cache):
-    recorded = record(spec(interval_rows=3000))
+    recorded = spec(interval_rows=3000).record()
     total = 0
     for table in EQ5:
         index = json.loads(Path(recorded.index(table)).read_text())
@@ -158,8 +156,8 @@ def test_the_index_says_what_the_files_hold(cache):
 
 def test_event_time_follows_arrival_and_disorder_is_bounded(cache):
     span, disorder = 1_280_000_000, 5_000_000
-    straight = record(spec())
-    mixed = record(spec(disorder_us=disorder))
+    straight = spec().record()
+    mixed = spec(disorder_us=disorder).record()
     in_order = column(straight, "lineitem", "l_ts").astype("datetime64[us]").astype(np.int64)
     late = column(mixed, "lineitem", "l_ts").astype("datetime64[us]").astype(np.int64)
     assert (np.diff(in_order) >= 0).all()
@@ -179,14 +177,14 @@ def test_event_time_follows_arrival_and_disorder_is_bounded(cache):
 
 
 def test_rate_sets_the_span(cache):
-    recorded = record(spec(rate=1000.0))
+    recorded = spec(rate=1000.0).record()
     assert recorded.span_us == pytest.approx(sum(recorded.rows.values()) * 1000, rel=1e-6)
 
 
 def test_a_stream_is_the_same_when_made_again(cache, tmp_path, monkeypatch):
-    first = record(spec(zipf=1.1, seed=5))
+    first = spec(zipf=1.1, seed=5).record()
     monkeypatch.setenv("JOINENGINE_HOME", str(tmp_path))
-    second = record(spec(zipf=1.1, seed=5))
+    second = spec(zipf=1.1, seed=5).record()
     assert first.folder != second.folder
     assert (
         column(first, "lineitem", "l_suppkey").tolist()
@@ -224,12 +222,12 @@ def test_impossible_streams_are_refused(change, message):
 
 def test_other_keys_are_hot_after_a_shift(cache):
     """Four quarters of the stream: as skewed, each with a hottest key of its own."""
-    recorded = record(spec(zipf=1.2, span_us=400_000_000, shift_us=100_000_000))
+    recorded = spec(zipf=1.2, span_us=400_000_000, shift_us=100_000_000).record()
     keys, times = (column(recorded, "lineitem", name) for name in ("l_suppkey", "l_ts"))
     quarters = (times.astype("datetime64[us]").astype(np.int64) - EPOCH_US) // 100_000_000
     tops = [Counter(keys[quarters == quarter].tolist()).most_common(1)[0] for quarter in range(4)]
     assert len({key for key, _ in tops}) == 4
-    steady = column(record(spec(zipf=1.2)), "lineitem", "l_suppkey")
+    steady = column(spec(zipf=1.2).record(), "lineitem", "l_suppkey")
     share = max(Counter(steady.tolist()).values()) / len(steady)
     for quarter, (_, count) in enumerate(tops):
         assert count / (quarters == quarter).sum() == pytest.approx(share, abs=0.05)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice, pairwise
 
 import numpy as np
 
-from benchmarks.papers.figure import Figure, Made, Panel
+from benchmarks.papers.figure import Figure, Made, Panel, Points, Span
 from benchmarks.papers.finding import Finding, spread_of
 from benchmarks.papers.intervals import SEEDS, Curve, Setup, panel
 from joinengine.balancing.statistics import Floats
@@ -72,17 +72,13 @@ def _by_rank(setup: Setup, show: Callable[[str], None]) -> Curve:
 
 def _panel(letter: str, curves: dict[str, Curve]) -> Panel:
     axes = "percentile of the tasks, by load, %", "load over the mean"
-    each = [
-        panel(letter, axes, _percentiles(len(curve.runs)), {name: curve})
-        for name, curve in curves.items()
-    ]
-    series = {name: points for one in each for name, points in one.series.items()}
-    spans = {name: span for one in each for name, span in one.spans.items()}
+    series, spans = dict[str, Points](), dict[str, Span]()
+    for name, curve in curves.items():
+        tasks = len(curve.runs)
+        one = panel(letter, axes, [100 * n / tasks for n in range(1, tasks + 1)], {name: curve})
+        series |= one.series
+        spans |= one.spans
     return Panel(letter, *axes, series, spans=spans)
-
-
-def _percentiles(instances: int) -> Sequence[float]:
-    return [100 * rank / instances for rank in range(1, instances + 1)]
 
 
 FIGURE = Figure(

@@ -8,18 +8,23 @@ from benchmarks.papers.figure import Figure, Made
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.intervals import (
     BOTH,
+    ONE_TRIAL,
+    STATE_IS_LOAD,
+    WINDOWS,
     Curve,
     Setup,
+    beside_mintable,
     curves,
+    each_listed,
     falls,
     field,
     listed,
     panel,
     ratio,
+    wider,
 )
 
 THETAS = (0.02, 0.04, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3)
-WINDOWS = {", w = 1": 1, ", w = 5": 5}
 DEALT = ", w = 5, loads dealt anew"
 
 
@@ -31,6 +36,7 @@ def make(show: Callable[[str], None]) -> Made:
     dealt = {DEALT: [Setup(theta=theta, fluctuation=None) for theta in THETAS]}
     dealt_moved = field(curves(BOTH, dealt, show), "moved", 100)
     seconds, moved = field(found, "seconds", 1e3), field(found, "moved", 100)
+    further = wider(moved)
     return Made(
         [
             panel("a", ("tolerance theta", "time of a plan, ms"), THETAS, seconds),
@@ -42,31 +48,31 @@ def make(show: Callable[[str], None]) -> Made:
                 "figure 9b",
                 "the smaller theta, the more state migrates; rule: under each planner and w, with "
                 "each step, with a tolerance of 2 %",
-                "; ".join(f"{s}: {listed(THETAS, one.mean, '.2f')} %" for s, one in moved.items()),
+                each_listed(THETAS, moved, ".2f", " %"),
                 all(falls(one.mean, 0.02) for one in moved.values()),
             ),
             *(_three_times(moved, suffix) for suffix in WINDOWS),
             _three_times(dealt_moved, DEALT),
-            _wider(moved),
+            Finding(
+                "figure 9b",
+                "with w = 5 less state migrates than with w = 1; rule: under both planners at each "
+                "theta",
+                f"{each_listed(THETAS, further, '.2f')} of w = 1 (theta)",
+                all((some < 1).all() for some in further.values()),
+            ),
         ],
     )
 
 
-_ALIKE = (
-    "Mixed tries once without cleaning, and only if its table is then too large again. So mostly "
-    "it makes one trial, as MinTable does, and has fewer keys to place"
-)
-
-
 def _times(seconds: Mapping[str, Curve]) -> list[Finding]:
-    over = {suffix: ratio(seconds, "Mixed", "MinTable", suffix) for suffix in WINDOWS}
+    over = beside_mintable(seconds)
     strict = max(one.mean[0] for one in seconds.values()) / 1e3
     return [
         Finding(
             "figure 9a",
             "the greater theta, the sooner a plan is made; rule: under each planner and w, less "
             "at the greatest theta than at the least, and no step up by more than a tenth",
-            "; ".join(f"{s}: {listed(THETAS, one.mean, '.1f')} ms" for s, one in seconds.items()),
+            each_listed(THETAS, seconds, ".1f", " ms"),
             all(falls(one.mean, 0.1) and one.mean[-1] < one.mean[0] for one in seconds.values()),
             "a plan takes few ms, most of it for sorting all keys, whatever theta",
             timed=True,
@@ -76,14 +82,13 @@ def _times(seconds: Mapping[str, Curve]) -> list[Finding]:
             "Mixed takes longer than MinTable below theta = 0.2, and as long from there on (lost "
             "here; the value is that of Fang et al., 2019); rule: above 1 below 0.2, at most 1.1 "
             "from 0.2 on, w = 1 and 5",
-            "; ".join(f"{one[2:]}: {listed(THETAS, some, '.2f')}" for one, some in over.items())
-            + " of MinTable's time (theta)",
+            f"{each_listed(THETAS, over, '.2f')} of MinTable's time (theta)",
             all(
                 one > 1 if theta < 0.2 else one <= 1.1
                 for some in over.values()
                 for theta, one in zip(THETAS, some, strict=True)
             ),
-            _ALIKE,
+            ONE_TRIAL,
             timed=True,
         ),
         Finding(
@@ -98,8 +103,7 @@ def _times(seconds: Mapping[str, Curve]) -> list[Finding]:
 
 #: Why one suffix does not give three times.
 _READINGS = {
-    ", w = 1": "with w = 1 the state of a key is its load, so Mixed moves the heaviest keys, as "
-    "MinTable does, and saves only what MinTable sends home",
+    ", w = 1": STATE_IS_LOAD,
     ", w = 5": "nearly four times, and a little more from theta = 0.2 on. The factor depends on "
     "how loads change: it is greater if few keys change, since Mixed then leaves its table alone",
     DEALT: "a little below 2 at theta = 0.3; for comparison, since the paper swaps loads of keys",
@@ -114,18 +118,7 @@ def _three_times(moved: Mapping[str, Curve], suffix: str) -> Finding:
         f"4 times at each theta",
         f"{listed(THETAS, over, '.1f')} times (theta)",
         bool(((over >= 2) & (over <= 4)).all()),
-        _READINGS.get(suffix, ""),
-    )
-
-
-def _wider(moved: Mapping[str, Curve]) -> Finding:
-    over = {name: moved[f"{name}, w = 5"].mean / moved[f"{name}, w = 1"].mean for name in BOTH}
-    return Finding(
-        "figure 9b",
-        "with w = 5 less state migrates than with w = 1; rule: under both planners at each theta",
-        "; ".join(f"{name}: {listed(THETAS, some, '.2f')}" for name, some in over.items())
-        + " of w = 1 (theta)",
-        all((some < 1).all() for some in over.values()),
+        _READINGS[suffix],
     )
 
 

@@ -8,18 +8,22 @@ from benchmarks.papers.figure import Figure, Made
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.intervals import (
     BOTH,
+    ONE_TRIAL,
+    WINDOWS,
     Curve,
     Setup,
+    beside_mintable,
     curves,
+    each_listed,
     falls,
     field,
     listed,
     panel,
     ratio,
+    wider,
 )
 
 KEYS = (5_000, 10_000, 100_000, 1_000_000)
-WINDOWS = {", w = 1": 1, ", w = 5": 5}
 
 
 def make(show: Callable[[str], None]) -> Made:
@@ -29,6 +33,7 @@ def make(show: Callable[[str], None]) -> Made:
     }
     found = curves(BOTH, setups, show, seeds=(1, 2, 3))
     seconds, moved = field(found, "seconds", 1e3), field(found, "moved", 100)
+    further = wider(moved)
     return Made(
         [
             panel("a", ("keys", "time of a plan, ms"), KEYS, seconds, "xy"),
@@ -41,28 +46,31 @@ def make(show: Callable[[str], None]) -> Made:
                 "figure 10b",
                 "the fewer keys, the more uneven the loads, and the more state migrates; rule: "
                 "under each planner and w, with each step",
-                "; ".join(f"{s}: {listed(KEYS, one.mean, '.2f')} %" for s, one in moved.items()),
+                each_listed(KEYS, moved, ".2f", " %"),
                 all(falls(one.mean) for one in moved.values()),
                 "it holds of MinTable, and of Mixed at w = 1. At w = 5 Mixed migrates least, and "
                 "the step between 5,000 and 10,000 keys is smaller than the spread of the runs",
             ),
-            _wider(moved),
+            Finding(
+                "figure 10b",
+                "migration falls under both planners as w grows to 5; rule: at each K",
+                f"{each_listed(KEYS, further, '.2f')} of w = 1 (K)",
+                all((some < 1).all() for some in further.values()),
+            ),
         ],
     )
 
 
 def _times(seconds: Mapping[str, Curve]) -> list[Finding]:
-    over = {suffix: ratio(seconds, "Mixed", "MinTable", suffix) for suffix in WINDOWS}
+    over = beside_mintable(seconds)
     grown = {s: seconds[f"Mixed{s}"].mean[-1] / seconds[f"Mixed{s}"].mean[0] for s in WINDOWS}
     return [
         Finding(
             "figure 10a",
             "Mixed takes longer than MinTable; rule: at each K, w = 1 and 5",
-            "; ".join(f"{one[2:]}: {listed(KEYS, some, '.2f')}" for one, some in over.items())
-            + " of MinTable's time (K)",
+            f"{each_listed(KEYS, over, '.2f')} of MinTable's time (K)",
             all((some > 1).all() for some in over.values()),
-            "Mixed tries once without cleaning, and only if its table is then too large again. So "
-            "mostly it makes one trial, as MinTable does, and has fewer keys to place",
+            ONE_TRIAL,
             timed=True,
         ),
         Finding(
@@ -86,17 +94,6 @@ def _less(moved: Mapping[str, Curve], suffix: str) -> Finding:
         f"Mixed migrates less than MinTable{suffix}; rule: at each K",
         f"{listed(KEYS, over, '.2f')} of MinTable's (K)",
         bool((over < 1).all()),
-    )
-
-
-def _wider(moved: Mapping[str, Curve]) -> Finding:
-    over = {name: moved[f"{name}, w = 5"].mean / moved[f"{name}, w = 1"].mean for name in BOTH}
-    return Finding(
-        "figure 10b",
-        "migration falls under both planners as w grows to 5; rule: at each K",
-        "; ".join(f"{name}: {listed(KEYS, some, '.2f')}" for name, some in over.items())
-        + " of w = 1 (K)",
-        all((some < 1).all() for some in over.values()),
     )
 
 

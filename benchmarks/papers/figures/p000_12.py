@@ -15,6 +15,7 @@ from benchmarks.papers.intervals import (
     Setup,
     Timed,
     curves,
+    each_listed,
     falls,
     field,
     listed,
@@ -107,15 +108,12 @@ def _migration(moved: Mapping[str, Curve]) -> list[Finding]:
     means = {name: curve.mean[CHANGING] for name, curve in moved.items()}
     near = means["Mixed"] / means["Mixed_BF"]
     grown = {name: mean[-1] - mean[0] for name, mean in means.items()}
-    told = "; ".join(
-        f"{name}: {listed(FLUCTUATIONS[CHANGING], mean, '.2f')} %" for name, mean in means.items()
-    )
     return [
         Finding(
             "figure 12b",
             "as f grows, Mixed's migration grows slower than Readj's; rule: by less from f = 0.5 "
             "to 2, and less at each f",
-            told,
+            each_listed(FLUCTUATIONS[CHANGING], means, ".2f", " %"),
             grown["Mixed"] < grown["Readj"] and bool((means["Mixed"] < means["Readj"]).all()),
         ),
         Finding(

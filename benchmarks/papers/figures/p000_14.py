@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.papers import social_stock
-from benchmarks.papers.figure import Figure, Made, Panel, Points
+from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding
 from benchmarks.papers.intervals import listed
 from benchmarks.papers.saturated import Ran, run
@@ -47,18 +47,14 @@ def _over_theta(
             run(query, planner(base="ring", imbalance=theta, intervals=1), frames).after(WARM)
             for theta in THETAS
         ]
-        show(
-            f"{name}: {listed(THETAS, [ran.rate for ran in found[name]], ',.0f')} tuples/s (theta)"
-        )
+        show(f"{name}: {listed(THETAS, _rates(found, name), ',.0f')} tuples/s (theta)")
     found["Storm"] = [run(query, Hash(base="ring"), frames).after(WARM)] * len(THETAS)
     return found
 
 
 def _panel(letter: str, rans: Rans) -> Panel:
-    series: dict[str, Points] = {
-        name: (THETAS, [ran.rate for ran in some]) for name, some in rans.items()
-    }
-    return Panel(letter, "tolerance theta", "throughput, tuples/s", series)
+    series = {name: _rates(rans, name) for name in rans}
+    return Panel.over(letter, "tolerance theta", "throughput, tuples/s", THETAS, series)
 
 
 def _rates(rans: Rans, name: str) -> list[float]:

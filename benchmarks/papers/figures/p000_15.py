@@ -40,11 +40,7 @@ def make(show: Callable[[str], None]) -> Made:
     stock = _grown(social_stock.stock_query, trades, tasks, show)
     return Made(
         [_panel("a", social), _panel("b", stock)],
-        [
-            *_findings("figure 15a", social),
-            _beside_pkg(social),
-            *_findings("figure 15b", stock),
-        ],
+        [*_findings("figure 15a", social), _beside_pkg(social), *_findings("figure 15b", stock)],
     )
 
 

@@ -11,8 +11,8 @@ from benchmarks.papers.finding import Finding
 from benchmarks.papers.intervals import (
     Setup,
     curves,
+    each_listed,
     field,
-    listed,
     panel,
     plan_mintable,
     plan_mixed,
@@ -35,7 +35,7 @@ def make(show: Callable[[str], None]) -> Made:
     limits = np.array(LIMITS)
     below = {name: moved[name].mean[limits <= 0.8 * sizes[name]] / costs[name] for name in along}
     above = {name: moved[name].mean[limits >= 4 * sizes[name]] / costs[name] for name in along}
-    told = "; ".join(f"{name}: {listed(LIMITS, moved[name].mean, '.2f')} %" for name in along)
+    told = each_listed(LIMITS, moved, ".2f", " %")
     table = ", ".join(f"{size:.0f} ({name})" for name, size in sizes.items())
     return Made(
         [panel("", ("A_max, entries", "migrated state, %"), LIMITS, moved, "x")],

@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 from benchmarks.papers.figure import Figure, Made
 from benchmarks.papers.finding import Finding
-from benchmarks.papers.intervals import BOTH, Setup, curves, falls, field, listed, panel, ratio
+from benchmarks.papers.intervals import (
+    BOTH,
+    Setup,
+    curves,
+    each_listed,
+    falls,
+    field,
+    listed,
+    panel,
+    ratio,
+)
 
 WINDOWS = (1, 5, 10, 15, 20)
 
@@ -20,7 +30,7 @@ def make(show: Callable[[str], None]) -> Made:
             Finding(
                 "figure 19",
                 "the greater w, the less state migrates; rule: under both planners, with each step",
-                "; ".join(f"{s}: {listed(WINDOWS, one.mean, '.2f')} %" for s, one in moved.items()),
+                each_listed(WINDOWS, moved, ".2f", " %"),
                 all(falls(one.mean) for one in moved.values()),
             ),
             Finding(

@@ -22,7 +22,7 @@ def make(show: Callable[[str], None]) -> Made:
                 "and at 2 more than at 1",
                 f"{listed(BETAS, means, '.3f')} % (beta)",
                 falls(means[::-1], NEAR) and means[-1] > means[0],
-            ),
+            )
         ],
     )
 

@@ -20,17 +20,14 @@ def make(say: Callable[[str], None]) -> Made:
     counts = np.array([np.bincount(week, minlength=10_000) for week in np.array_split(keys, WEEKS)])
     top = np.argsort(-counts.sum(axis=0))[:TOP].tolist()
     orders = {tuple(np.argsort(-week)[:TOP].tolist()) for week in counts}
-    weeks = list(range(1, WEEKS + 1))
     return Made(
         [
-            Panel(
+            Panel.over(
                 "",
                 "week",
                 "messages",
-                {
-                    f"ticker {place}": (weeks, counts[:, key].tolist())
-                    for place, key in enumerate(top, start=1)
-                },
+                range(1, WEEKS + 1),
+                {f"ticker {at}": counts[:, key].tolist() for at, key in enumerate(top, start=1)},
             )
         ],
         [

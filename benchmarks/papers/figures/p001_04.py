@@ -34,8 +34,8 @@ def make(say: Callable[[str], None]) -> Made:
                 above &= bool(local < mean[H])
             for method, value in mean.items():
                 series.setdefault(method, []).append(float(value))
-        shown = {method: (WORKERS, values) for method, values in series.items()}
-        panels.append(Panel(letter, f"workers, {name}", "mean I(t) / m", shown, "xy"))
+        axes = f"workers, {name}", "mean I(t) / m"
+        panels.append(Panel.over(letter, *axes, WORKERS, series, "xy"))
     worst = {s: max(found) for s, found in ratios.items()}
     shown = "; ".join(
         f"{s} sources: {np.median(found):.1f}, at most {worst[s]:.1f}"

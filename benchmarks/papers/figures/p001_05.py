@@ -8,14 +8,7 @@ import numpy as np
 
 from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding
-from benchmarks.papers.pkg_streams import (
-    BALANCED,
-    DATA_SETS,
-    MESSAGES,
-    STAND_INS,
-    WORKERS,
-    stream,
-)
+from benchmarks.papers.pkg_streams import BALANCED, DATA_SETS, MESSAGES, STAND_INS, WORKERS, stream
 from joinengine.lab.simulation.candidate_layouts import Estimate, Setting, play
 from joinengine.lab.simulation.workload import sources_of
 

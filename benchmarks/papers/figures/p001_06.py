@@ -32,11 +32,12 @@ def make(say: Callable[[str], None]) -> Made:
     falls = all(rates[-1] == min(rates) for rates in found.values())
     return Made(
         [
-            Panel(
+            Panel.over(
                 "",
                 "Zipf exponent",
                 "messages that go elsewhere, %",
-                {f"{sources} sources": (EXPONENTS, rates) for sources, rates in found.items()},
+                EXPONENTS,
+                {f"{sources} sources": rates for sources, rates in found.items()},
             )
         ],
         [

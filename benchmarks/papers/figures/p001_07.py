@@ -32,14 +32,12 @@ def make(say: Callable[[str], None]) -> Made:
                 drawn = [final_imbalance("pkg", rehashed(keys, i), Setting(w)) for i in DRAWS]
                 found[w, k, z] = float(np.median(drawn))
     panels = [
-        Panel(
+        Panel.over(
             letter,
             f"Zipf exponent, {w} workers",
             "I(m) / m",
-            {
-                f"{k:,} keys": (EXPONENTS, [max(found[w, k, z], 1e-6) for z in EXPONENTS])
-                for k in KEYS
-            },
+            EXPONENTS,
+            {f"{k:,} keys": [max(found[w, k, z], 1e-6) for z in EXPONENTS] for k in KEYS},
             "y",
         )
         for letter, w in zip("abcd", WORKERS, strict=True)

@@ -33,11 +33,12 @@ def make(say: Callable[[str], None]) -> Made:
     first, last = found["skewed", SOURCES[0]][0], found["skewed", SOURCES[-1]][-1]
     return Made(
         [
-            Panel(
+            Panel.over(
                 "",
                 "workers",
                 "mean I(t) / m",
-                {f"{way}, {s} sources": (WORKERS, found[way, s]) for way, s in found},
+                WORKERS,
+                {f"{way}, {s} sources": means for (way, s), means in found.items()},
                 "xy",
             )
         ],

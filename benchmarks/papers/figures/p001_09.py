@@ -30,9 +30,9 @@ def make(say: Callable[[str], None]) -> Made:
             enough = [d for d, x in zip(CHOICES, found, strict=True) if x < BALANCED]
             least.setdefault(w, []).append(enough[0] if enough else float("inf"))
     shown = "; ".join(f"W = {w}: {spread_of(ds, '.0f')}" for w, ds in least.items())
-    series = {f"{w} workers": (CHOICES, [max(x, 1e-6) for x in means[w]]) for w in WORKERS}
+    series = {f"{w} workers": [max(x, 1e-6) for x in means[w]] for w in WORKERS}
     return Made(
-        [Panel("", "choices d", "I(m) / m", series, "xy")],
+        [Panel.over("", "choices d", "I(m) / m", CHOICES, series, "xy")],
         [
             Finding(
                 "figure 9",

@@ -70,14 +70,7 @@ def make(say: Callable[[str], None]) -> Made:
         b = _by_period(say, "b", DELAY_B_MS, paths, WP)
         c = _by_period(say, "c", DELAY_C_MS, paths, TW)
     shown, delays = _limited(a), _by_delay(a)
-    panels = [
-        Panel(
-            "a",
-            "CPU delay, ms",
-            "words per second",
-            {name: (DELAYS_MS, rates) for name, rates in shown.items()},
-        )
-    ]
+    panels = [Panel.over("a", "CPU delay, ms", "words per second", DELAYS_MS, shown)]
     for letter, found in (("b", b), ("c", c)):
         series = {
             name: ([one.counters for one in ones], [one.rows_per_s for one in ones])

@@ -40,29 +40,18 @@ def make(say: Callable[[str], None]) -> Made:
                 "" if drawn else RULE,
             )
         )
-    names = list(DATA_SETS)
-    here = [found[name] for name in names]
+    keys_of = {
+        "paper": [data.per_key for data in DATA_SETS.values()],
+        "here": [per_key for per_key, _ in found.values()],
+    }
+    tops = {
+        "paper": [100 * data.p1 for data in DATA_SETS.values()],
+        "here": [p1 for _, p1 in found.values()],
+    }
     return Made(
         [
-            Panel(
-                "a",
-                "data set",
-                "messages with the top key, %",
-                {
-                    "paper": (names, [100 * DATA_SETS[name].p1 for name in names]),
-                    "here": (names, [p1 for _, p1 in here]),
-                },
-            ),
-            Panel(
-                "b",
-                "data set",
-                "messages per key",
-                {
-                    "paper": (names, [DATA_SETS[name].per_key for name in names]),
-                    "here": (names, [per_key for per_key, _ in here]),
-                },
-                "y",
-            ),
+            Panel.over("a", "data set", "messages with the top key, %", DATA_SETS, tops),
+            Panel.over("b", "data set", "messages per key", DATA_SETS, keys_of, "y"),
         ],
         findings,
     )

@@ -55,10 +55,8 @@ def make(say: Callable[[str], None]) -> Made:
             found[name, label] = row
             findings.append(_against(name, label, row, top))
         # An imbalance of 0 has no place on a logarithmic axis; I is at least 1 / W of a message.
-        series = {
-            m: (WORKERS, [max(x, 1 / MESSAGES / 10) for x in found[name, m]]) for m in METHODS
-        }
-        panels.append(Panel(letter, f"workers, {name}", "I(m) / m", series, "xy"))
+        series = {m: [max(x, 1 / MESSAGES / 10) for x in found[name, m]] for m in METHODS}
+        panels.append(Panel.over(letter, f"workers, {name}", "I(m) / m", WORKERS, series, "xy"))
     least = all(
         found[name, "PKG"][at] <= found[name, other][at] + 2 / MESSAGES
         for name, other in found
@@ -90,7 +88,7 @@ def _against(name: str, label: str, found: list[float], top: float) -> Finding:
         reading = "never balanced"
     return Finding(
         f"table II, {name}",
-        f"{label}, W = 5, 10, 50, 100: {spread_of(list(STATED[name, label]), '.1e')}",
+        f"{label}, W = 5, 10, 50, 100: {spread_of(STATED[name, label], '.1e')}",
         spread_of(found, ".1e"),
         holds,
         reading,

@@ -7,7 +7,7 @@ rate at which the busiest worker under KG is busy for `BUSY` of the time if D is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -59,18 +59,17 @@ def make(say: Callable[[str], None]) -> Made:
                 by_period[name] += np.array(merged) / len(SEEDS)
     return Made(
         [
-            Panel(
-                "a",
-                "CPU delay, ms",
+            Panel.over(
+                letter,
+                x,
                 "mean latency, ms",
-                {name: (DELAYS_MS, found.tolist()) for name, found in by_delay.items()},
-            ),
-            Panel(
-                "b",
-                "aggregation period, s",
-                "mean latency, ms",
-                {name: (PERIODS_S, found.tolist()) for name, found in by_period.items()},
-            ),
+                xs,
+                {name: found.tolist() for name, found in latencies.items()},
+            )
+            for letter, x, xs, latencies in (
+                ("a", "CPU delay, ms", DELAYS_MS, by_delay),
+                ("b", "aggregation period, s", PERIODS_S, by_period),
+            )
         ],
         _findings(by_delay, by_period),
     )
@@ -119,7 +118,7 @@ def _findings(by_delay: dict[str, Floats], by_period: dict[str, Floats]) -> list
         Finding(
             "table III",
             f"PKG and SG are alike at all D: {_row('PKG', 0)} and {_row('SG', 0)} ms",
-            f"{_shown(by_delay['PKG'])} and {_shown(by_delay['SG'])} ms",
+            f"{spread_of(by_delay['PKG'])} and {spread_of(by_delay['SG'])} ms",
             apart < 0.1,
             "rule: within 10 %. SG sends each worker a message in turn, so its queues are shorter "
             "than those of messages at random; in the paper 3.5 ms of Storm, beside, hide it",
@@ -128,7 +127,7 @@ def _findings(by_delay: dict[str, Floats], by_period: dict[str, Floats]) -> list
             "table III",
             f"longer periods T = 10, 30, 60 s do not harm: PKG {_row('PKG', 1)}, SG "
             f"{_row('SG', 1)} ms",
-            f"{_shown(by_period['PKG'])} and {_shown(by_period['SG'])} ms",
+            f"{spread_of(by_period['PKG'])} and {spread_of(by_period['SG'])} ms",
             falls and beside < 0.1,
             "rule: at 60 s less than at 10 s, and PKG and SG within 10 %. In all, fewer counters "
             "are sent; but a worker sends those of a period at once, and messages wait for that",
@@ -137,11 +136,7 @@ def _findings(by_delay: dict[str, Floats], by_period: dict[str, Floats]) -> list
 
 
 def _row(name: str, place: int) -> str:
-    return spread_of(list(STATED[name][place] or ()), ".2f")
-
-
-def _shown(values: Sequence[float] | Floats) -> str:
-    return spread_of([float(value) for value in values], ".2f")
+    return spread_of(STATED[name][place] or ())
 
 
 FIGURE = Figure(

@@ -17,13 +17,7 @@ from joinengine import session
 from joinengine.lab.queries import QUERIES, Options
 from joinengine.lab.queries.rounds import run_rounds
 from joinengine.lab.queries.runs import Places
-from joinengine.lab.simulation.candidate_layouts import (
-    Estimate,
-    Setting,
-    SpaceSaving,
-    decide,
-    play,
-)
+from joinengine.lab.simulation.candidate_layouts import Estimate, Setting, SpaceSaving, decide, play
 from joinengine.lab.simulation.workload import Workload, sources_of
 from joinengine.layouts import choose
 

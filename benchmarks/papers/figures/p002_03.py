@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.papers.cluster import seconds_of
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding, spread_of
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from benchmarks.papers.tpch_joins import METHODS, QUERY_NAMES, compared, join
 from joinengine.lab.queries.named_query import Options
 
@@ -31,19 +31,17 @@ def make(say: Callable[[str], None]) -> Made:
         axes = "processor seconds of the busiest node", "10^9 comparisons of the busiest node"
         for kind, (suffix, what) in enumerate(zip(("", "-no-index"), axes, strict=True)):
             series = {
-                method: (list(by_z), [times[kind] for times in by_z.values()])
-                for method, by_z in found.items()
+                method: [times[kind] for times in by_z.values()] for method, by_z in found.items()
             }
-            panels.append(Panel(letter + suffix, "Zipf z", what, series, "y" if kind else ""))
+            log = "y" if kind else ""
+            panels.append(Panel.over(letter + suffix, "Zipf z", what, SKEWS, series, log))
             findings += _findings(f"figure 3{letter}", found, kind)
     return Made(panels, findings)
 
 
 def _findings(place: str, found: Times, kind: int) -> list[Finding]:
     at = {method: {z: times[kind] for z, times in by_z.items()} for method, by_z in found.items()}
-    here = f"{KINDS[kind]}: " + "; ".join(
-        f"{method} {spread_of(list(by_z.values()))}" for method, by_z in at.items()
-    )
+    here = spreads_of({method: by_z.values() for method, by_z in at.items()})
     low = [z for z in SKEWS if z <= 0.5]
     others = ("Dynamic", "Bi", "Bi_6")
     flat = list(at["Dynamic"].values())
@@ -78,7 +76,7 @@ def _findings(place: str, found: Times, kind: int) -> list[Finding]:
         Finding(
             place,
             f"{stated} ({KINDS[kind]})",
-            here if number == 0 else "as above",
+            f"{KINDS[kind]}: {here}" if number == 0 else "as above",
             holds,
             _reading(kind) if number == 0 else _READINGS.get(number, ""),
             timed=kind == 0,
@@ -98,11 +96,11 @@ _READINGS = {
 def _reading(kind: int) -> str:
     if kind:
         return (
-            f"10^9 comparisons for z = {spread_of(list(SKEWS), 'g')}; the paper's nodes have no "
+            f"10^9 comparisons for z = {spread_of(SKEWS, 'g')}; the paper's nodes have no "
             "index, so a tuple costs as much as a node holds"
         )
     return (
-        f"seconds for z = {spread_of(list(SKEWS), 'g')}; nodes find partners by sorted runs here, "
+        f"seconds for z = {spread_of(SKEWS, 'g')}; nodes find partners by sorted runs here, "
         "and a batch has a cost of its own that skew and layout do not change"
     )
 

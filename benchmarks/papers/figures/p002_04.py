@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding
+from benchmarks.papers.finding import Finding, spreads_of
 from benchmarks.papers.scale_outs import BATCHES, CAPACITY, SCALE, STARTS, grown
 
 ZIPF = 0.8
@@ -18,12 +18,8 @@ def make(say: Callable[[str], None]) -> Made:
         say(method)
         nodes[method] = grown(method, ZIPF).nodes
     loaded = [100 * (number + 1) / BATCHES for number in range(BATCHES)]
-    series = {method: (loaded, counts) for method, counts in nodes.items()}
-    here = "; ".join(
-        f"{method} {', '.join(f'{counts[at]:.0f}' for at in _QUARTERS)}"
-        for method, counts in nodes.items()
-    )
-    here += " nodes at 1, 25, 50, 75 and 100 % of the data"
+    quarters = {method: [counts[at] for at in _QUARTERS] for method, counts in nodes.items()}
+    here = f"{spreads_of(quarters, '.0f')} nodes at 1, 25, 50, 75 and 100 % of the data"
     dynamic = nodes["Dynamic"]
     ours = nodes["MNRT"], nodes["QMMP"]
     findings = [
@@ -51,7 +47,7 @@ def make(say: Callable[[str], None]) -> Made:
             all(nodes[one][-1] <= max(nodes["MNRT"][-1], STARTS[one]) for one in ("Bi", "Bi_6")),
         ),
     ]
-    return Made([Panel("", "data loaded (%)", "nodes in use", series)], findings)
+    return Made([Panel.over("", "data loaded (%)", "nodes in use", loaded, nodes)], findings)
 
 
 _QUARTERS = (0, BATCHES // 4 - 1, BATCHES // 2 - 1, 3 * BATCHES // 4 - 1, BATCHES - 1)

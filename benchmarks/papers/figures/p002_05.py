@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from benchmarks.papers.scale_outs import CAPACITY, MOVED_S, SCALE, STARTS, grown
 
 SKEWS = (0.0, 0.5, 1.0, 1.5)
@@ -21,25 +21,19 @@ def make(say: Callable[[str], None]) -> Made:
             run = grown(method, z)
             seconds.setdefault(method, []).append(fmean(run.seconds or [0.0]))
             moved.setdefault(method, []).append(fmean(run.moved or [0.0]))
-    panel = Panel(
-        "",
-        "Zipf z",
-        "seconds of a scale-out",
-        {method: (list(SKEWS), values) for method, values in seconds.items()},
-        "y",
-    )
+    panel = Panel.over("", "Zipf z", "seconds of a scale-out", SKEWS, seconds, "y")
     return Made([panel], _findings(seconds, moved))
 
 
 def _findings(seconds: dict[str, list[float]], moved: dict[str, list[float]]) -> list[Finding]:
     at = range(len(SKEWS))
-    where = f" for z = {', '.join(f'{z:g}' for z in SKEWS)}"
-    told = _listed(seconds, 1e3, ".0f") + " ms" + where
+    where = f"for z = {spread_of(SKEWS, 'g')}"
+    told = f"{spreads_of(seconds, '.0f', 1e3)} ms {where}"
     return [
         Finding(
             "figure 5",
             "Dynamic moves the most tuples; rule: at each z",
-            _listed(moved, 1.0, ",.0f") + " tuples in a scale-out" + where,
+            f"{spreads_of(moved, ',.0f')} tuples in a scale-out {where}",
             all(
                 moved["Dynamic"][i] > max(moved[x][i] for x in moved if x != "Dynamic") for i in at
             ),
@@ -72,13 +66,6 @@ def _findings(seconds: dict[str, list[float]], moved: dict[str, list[float]]) ->
             timed=True,
         ),
     ]
-
-
-def _listed(values: dict[str, list[float]], times: float, form: str) -> str:
-    return "; ".join(
-        f"{method} {', '.join(format(times * one, form) for one in ones)}"
-        for method, ones in values.items()
-    )
 
 
 FIGURE = Figure(

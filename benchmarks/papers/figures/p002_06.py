@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding, spread_of
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from benchmarks.papers.tpch_joins import METHODS, QUERY_NAMES, join, received
 from joinengine.lab.queries.named_query import Options
 
@@ -28,8 +28,9 @@ def make(say: Callable[[str], None]) -> Made:
             for method in METHODS:
                 records = join(query, method, options, BATCHES)
                 here.setdefault(method, {})[z] = received(records)
-        series = {method: (list(by_z), list(by_z.values())) for method, by_z in here.items()}
-        panels.append(Panel(letter, "Zipf z", "mean tuples received by a node", series))
+        series = {method: list(by_z.values()) for method, by_z in here.items()}
+        what = "mean tuples received by a node"
+        panels.append(Panel.over(letter, "Zipf z", what, SKEWS, series))
     return Made(panels, [*_both(found), *_grow(found)])
 
 
@@ -37,11 +38,8 @@ def _both(found: Mapping[str, Received]) -> list[Finding]:
     rows = list[Finding]()
     for letter, here in found.items():
         place = f"figure 6{letter}"
-        listed = "; ".join(
-            f"{method} {spread_of([n / 1e3 for n in by_z.values()], '.1f')}"
-            for method, by_z in here.items()
-        )
-        listed += f" thousand tuples for z = {spread_of(list(SKEWS), 'g')}"
+        numbers = spreads_of({method: by_z.values() for method, by_z in here.items()}, ".1f", 1e-3)
+        listed = f"{numbers} thousand tuples for z = {spread_of(SKEWS, 'g')}"
         for method in ("Dynamic", "Bi"):
             rows.append(
                 Finding(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from joinengine.lab.simulation.planning import Served, Sizes, replay
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Mnrt, Qmmp, Readj
@@ -27,22 +27,13 @@ def make(say: Callable[[str], None]) -> Made:
                 rows = replay(kind(imbalance=theta), stream, sizes)["intervals"]
                 planned += [1e3 * row["plan_s"] for row in rows if row["replanned"]]
             found.setdefault(name, []).append(fmean(planned))
-    panel = Panel(
-        "",
-        "tolerance of imbalance",
-        "plan time (ms)",
-        {name: (list(TOLERANCES), values) for name, values in found.items()},
-        "y",
-    )
+    panel = Panel.over("", "tolerance of imbalance", "plan time (ms)", TOLERANCES, found, "y")
     return Made([panel], _findings(found))
 
 
 def _findings(found: dict[str, list[float]]) -> list[Finding]:
     mnrt, qmmp, readj = (found[name] for name in ("MNRT", "QMMP", "Readj"))
-    told = "; ".join(
-        f"{name} {', '.join(f'{one:.1f}' for one in values)}" for name, values in found.items()
-    )
-    told += f" ms for {', '.join(f'{theta:g}' for theta in TOLERANCES)}"
+    told = f"{spreads_of(found, '.1f')} ms for {spread_of(TOLERANCES, 'g')}"
     return [
         Finding(
             "figure 7",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.papers.cluster import Clock, Cluster, recorded_frames, run_on, seconds_of
+from benchmarks.papers.cluster import Clock, Cluster, recorded_frames, seconds_of
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from joinengine.balancing.costs import Load
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
 from joinengine.lab.emulation.slow_operator import Work
+from joinengine.lab.inline.inline_runs import run_on
 from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries.named_query import Options
 from joinengine.layouts import Hash, LayoutChoice, Mnrt, Pkg, Qmmp, Readj
@@ -32,12 +33,7 @@ def make(say: Callable[[str], None]) -> Made:
         ):
             found.setdefault(name, []).append(_throughput(choice))
         found.setdefault("PKG", []).append(pkg)
-    panel = Panel(
-        "",
-        "tolerance of imbalance",
-        "tuples a second",
-        {name: (list(TOLERANCES), values) for name, values in found.items()},
-    )
+    panel = Panel.over("", "tolerance of imbalance", "tuples a second", TOLERANCES, found)
     return Made([panel], _findings(found))
 
 
@@ -57,11 +53,8 @@ def _throughput(choice: LayoutChoice) -> float:
 
 def _findings(found: dict[str, list[float]]) -> list[Finding]:
     mnrt, qmmp, readj, pkg = (found[name] for name in ("MNRT", "QMMP", "Readj", "PKG"))
-    told = "; ".join(
-        f"{name} {', '.join(f'{one / 1e3:.1f}' for one in values)}"
-        for name, values in found.items()
-    )
-    told += f" thousand tuples/s for {', '.join(f'{theta:g}' for theta in TOLERANCES)}"
+    rates = spreads_of(found, ".1f", 1e-3)
+    told = f"{rates} thousand tuples/s for {spread_of(TOLERANCES, 'g')}"
     return [
         Finding(
             "figure 8",

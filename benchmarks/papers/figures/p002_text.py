@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
@@ -46,14 +46,12 @@ def make(say: Callable[[str], None]) -> Made:
             means = {cost: fmean(one[cost] for one in runs) for cost in COSTS}
             found.setdefault(name, []).append(means)
     panels = [
-        Panel(
+        Panel.over(
             cost.replace("_", "-"),
             "tolerance of imbalance",
             what,
-            {
-                name: (list(TOLERANCES), [times * one[cost] for one in means])
-                for name, means in found.items()
-            },
+            TOLERANCES,
+            {name: [times * one[cost] for one in means] for name, means in found.items()},
         )
         for cost, (what, times) in COSTS.items()
     ]
@@ -165,12 +163,9 @@ def _better(cost: str) -> str:
 
 
 def _listed(found: dict[str, list[dict[str, Any]]], cost: str) -> str:
-    times = COSTS[cost][1]
-    each = (
-        f"{name} {', '.join(f'{times * one[cost]:,.1f}' for one in means)}"
-        for name, means in found.items()
-    )
-    return f"{'; '.join(each)} for tolerances {', '.join(f'{theta:g}' for theta in TOLERANCES)}"
+    costs = {name: [one[cost] for one in means] for name, means in found.items()}
+    listed = spreads_of(costs, ",.1f", COSTS[cost][1])
+    return f"{listed} for tolerances {spread_of(TOLERANCES, 'g')}"
 
 
 FIGURE = Figure(

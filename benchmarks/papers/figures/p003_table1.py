@@ -30,7 +30,7 @@ def make(say: Callable[[str], None]) -> Made:
         ("deviation", "mean deviation of the engines' loads (%)", deviations),
     )
     panels = [
-        Panel(name, "method", what, {"here": (list(values), [float(v) for v in values.values()])})
+        Panel.over(name, "method", what, values, {"here": [float(v) for v in values.values()]})
         for name, what, values in found
     ]
     return Made(panels, [_texts(texts), *_events(events), _deviations(deviations)])

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding, homes_after, levels, spread_of, whole_keys
+from benchmarks.papers.finding import (
+    Finding,
+    homes_after,
+    levels,
+    spread_of,
+    spreads_of,
+    whole_keys,
+)
 from joinengine.balancing import dlb
 from joinengine.balancing.loads import Loads
 
@@ -36,12 +43,7 @@ def make(say: Callable[[str], None]) -> Made:
             scores.setdefault(name, []).append(float(np.mean(ends)))
             parts.setdefault(name, []).append(float(np.mean(moved)))
     panels = [
-        Panel(
-            letter,
-            "Zipf exponent",
-            what,
-            {name: (list(EXPONENTS), ys) for name, ys in each.items()},
-        )
+        Panel.over(letter, "Zipf exponent", what, EXPONENTS, each)
         for letter, what, each in (
             ("deviation", "deviation after a plan (%)", scores),
             ("moved", "moved keys (%)", parts),
@@ -78,9 +80,9 @@ def _ends(scores: Mapping[str, list[float]]) -> Finding:
     return Finding(
         "algorithm 1",
         "DLB-L and DLB-H end within the threshold of 15 %, or at the best that whole keys allow; "
-        f"rule: {spread_of(bounds, '.1f')} % for exponents {spread_of(list(EXPONENTS), 'g')}, "
+        f"rule: {spread_of(bounds, '.1f')} % for exponents {spread_of(EXPONENTS, 'g')}, "
         "within 0.5 points",
-        "; ".join(f"{name} {spread_of(scores[name], '.1f')}" for name in ("DLB-L", "DLB-H")),
+        spreads_of({name: scores[name] for name in ("DLB-L", "DLB-H")}, ".1f"),
         all(
             one <= bound + 0.5
             for name in ("DLB-L", "DLB-H")
@@ -97,8 +99,7 @@ def _policies(parts: Mapping[str, list[float]]) -> Finding:
         "section 3.2",
         "DLB-H moves few heavy keys, DLB-L many light ones, LPTF most; rule: in this order at each "
         "exponent from 1 on",
-        "; ".join(f"{name} {spread_of(ones, '.2f')}" for name, ones in parts.items())
-        + f" % of the keys for exponents {spread_of(list(EXPONENTS), 'g')}",
+        f"{spreads_of(parts)} % of the keys for exponents {spread_of(EXPONENTS, 'g')}",
         all(
             parts["DLB-H"][at] < parts["DLB-L"][at] < parts["LPTF"][at]
             for at in range(skewed, len(EXPONENTS))

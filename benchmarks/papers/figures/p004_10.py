@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding
@@ -58,43 +59,31 @@ def make(say: Callable[[str], None]) -> Made:
 
 
 def _failing() -> dict[str, Setting]:
-    found = dict[str, Setting]()
-    for name, setting in METHODS.items():
-        if name in OTHERS:
-            found[name] = setting.failing(LOSSES, Recovery.STORE, TIMEOUT_S)
-        else:
-            found[name] = setting.failing(LOSSES, Recovery.REPLICAS)
-    return found | {STORE: METHODS["Mixed"].failing(LOSSES, Recovery.STORE)}
+    found = {
+        name: replace(setting, losses=LOSSES, way=Recovery.STORE, timeout_s=TIMEOUT_S)
+        if name in OTHERS
+        else replace(setting, losses=LOSSES)
+        for name, setting in METHODS.items()
+    }
+    return found | {STORE: replace(METHODS["Mixed"], losses=LOSSES, way=Recovery.STORE)}
 
 
 def _panels(whole: Runs, failing: Runs) -> list[Panel]:
     panels = [
-        Panel(
+        Panel.over(
             letter,
             "fluctuation f",
             "tuples a second",
-            {
-                name: (list(by_f), [rates(runs) for runs in by_f.values()])
-                for name, by_f in found.items()
-            },
+            FLUCTUATIONS,
+            {name: [rates(runs) for runs in by_f.values()] for name, by_f in found.items()},
         )
         for letter, found in (("a", whole), ("b", failing))
     ]
     over = {name: by_f[1.0][0].over_time() for name, by_f in failing.items()}
-    return [
-        *panels,
-        Panel(
-            "b-rate",
-            "seconds, f = 1",
-            "tuples a second",
-            {name: points for name, (points, _) in over.items()},
-        ),
-        Panel(
-            "b-latency",
-            "seconds, f = 1",
-            "latency of a batch (s)",
-            {name: points for name, (_, points) in over.items()},
-        ),
+    axes = (("b-rate", "tuples a second"), ("b-latency", "latency of a batch (s)"))
+    return panels + [
+        Panel(letter, "seconds, f = 1", what, {name: points[at] for name, points in over.items()})
+        for at, (letter, what) in enumerate(axes)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks.papers.figure import Figure, Made, Panel
-from benchmarks.papers.finding import Finding, spread_of
+from benchmarks.papers.finding import Finding, spread_of, spreads_of
 from benchmarks.papers.losses import (
     BACKUP_PART,
     BATCH_MINUTES,
@@ -68,18 +68,16 @@ def _reach(minutes: float) -> Window:
 
 def _panels(found: Runs) -> list[Panel]:
     over = {name: by_state[MINUTES[-1]].over_time() for name, by_state in found.items()}
-    figures = (
-        ("a", "recovery latency (s)", _latency),
-        ("b", "tuples a second", _rate),
-    )
+    figures = (("a", "recovery latency (s)", _latency), ("b", "tuples a second", _rate))
     return [
         *(
-            Panel(
+            Panel.over(
                 letter,
                 "state (minutes)",
                 what,
+                MINUTES,
                 {
-                    name: (list(by_state), [figure(ran) for ran in by_state.values()])
+                    name: [figure(ran) for ran in by_state.values()]
                     for name, by_state in found.items()
                 },
                 "x",
@@ -105,10 +103,7 @@ def _findings(found: Runs) -> list[Finding]:
         "standby had nothing to do before",
         ("FTLB", SAME): "half of these machines are standbys, so each active task has twice the "
         "keys",
-        (
-            "FTLB, spread",
-            TASKB,
-        ): "a replica costs half of a tuple at a machine with its own keys",
+        ("FTLB, spread", TASKB): "a replica costs half of a tuple at a machine with its own keys",
         ("FTLB, spread", SAME): "half of these machines are standbys",
     }
     for (ours, theirs), reading in readings.items():
@@ -163,10 +158,8 @@ def _listed(
     found: Runs, names: tuple[str, ...], figure: Callable[[Ran], float], form: str = ".2f"
 ) -> str:
     """A figure of each way, from the least state to the greatest."""
-    each = list[str]()
-    for name in names:
-        each.append(f"{name} {spread_of([figure(found[name][held]) for held in MINUTES], form)}")
-    return f"{'; '.join(each)} for {', '.join(f'{held:g}' for held in MINUTES)} minutes, in"
+    each = {name: [figure(found[name][held]) for held in MINUTES] for name in names}
+    return f"{spreads_of(each, form)} for {spread_of(MINUTES, 'g')} minutes, in"
 
 
 FIGURE = Figure(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
 from statistics import fmean
 
 from benchmarks.papers.figure import Figure, Made, Panel
 from benchmarks.papers.finding import Finding
-from benchmarks.papers.losses import BACKUP_PART, INSTANCES, LOSSES, Ran, Setting, run, skewed
+from benchmarks.papers.losses import BACKUP_PART, LOSSES, Setting, fatal_pairs, rates, run, skewed
 from joinengine.lab.simulation.planning import NUMBER_BYTES, Sizes, replay
 from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, Hash
@@ -29,10 +28,10 @@ def make(say: Callable[[str], None]) -> Made:
         runs = [run(frames, Setting(choice)) for frames in streams]
         lost = [run(frames, Setting(choice, losses=LOSSES)) for frames in streams]
         figures[str(spread)] = (
-            _rate(runs),
-            _rate(lost),
+            rates(runs),
+            rates(lost),
             fmean(one.recovered_s(whole) for one, whole in zip(lost, runs, strict=True)),
-            float(_fatal_pairs(choice)),
+            float(fatal_pairs(choice)[0]),
         )
     names = {
         "rate": "tuples a second",
@@ -41,11 +40,12 @@ def make(say: Callable[[str], None]) -> Made:
         "fatal-pairs": "fatal pairs of 28",
     }
     panels = [
-        Panel(
+        Panel.over(
             letter,
             "tasks over which the replicas of one task's keys lie",
             name,
-            {"FTLB": (list(figures), [each[number] for each in figures.values()])},
+            figures,
+            {"FTLB": [each[number] for each in figures.values()]},
         )
         for number, (letter, name) in enumerate(names.items())
     ]
@@ -98,16 +98,6 @@ def _spread(figures: dict[str, tuple[float, float, float, float]]) -> Finding:
         f"f = {FLUCTUATION:g}, means of {SEEDS} streams; a pair is fatal if it holds all copies of "
         f"some key. Joinengine's default is 1: see the page on fault tolerance",
     )
-
-
-def _rate(runs: list[Ran]) -> float:
-    return fmean(one.rows_per_s for one in runs)
-
-
-def _fatal_pairs(choice: Ftlb) -> int:
-    """How many pairs of instances hold all copies of a key between them."""
-    rows = {frozenset(row) for row in choice.start(INSTANCES).base.roles.tolist()}
-    return sum(frozenset(pair) in rows for pair in combinations(range(INSTANCES), 2))
 
 
 FIGURE = Figure(

@@ -41,6 +41,13 @@ def _check_rows(ctx: click.Context, param: click.Parameter, rows: int | None) ->
     return rows
 
 
+#: Options of all commands that run queries.
+MASTER = headed(Heading.PLACES)(
+    "--master", default="local[*]", show_default=True, help="Spark master URL."
+)
+REPORT = headed(Heading.RESULTS)(
+    "--json", "json_path", type=PATH, help="Write the report to this file."
+)
 #: What `--interval-rows` is.
 ROWS: dict[str, Any] = {
     "type": int,

@@ -169,11 +169,7 @@ def _join(number: int, state: OperatorState, described: dict[str, Any]) -> dict[
         "layout": layouts.newest.choice.label,
         "version": layouts.version,
         "older_versions": [
-            {
-                "version": version,
-                "layout": older.choice.label,
-                "rows": versions[version],
-            }
+            {"version": version, "layout": older.choice.label, "rows": versions[version]}
             for version, older in sorted(layouts.older.items())
         ],
         "instances": layout.instances,

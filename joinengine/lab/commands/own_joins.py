@@ -72,11 +72,7 @@ OWN = (
         "How late rows may be: one duration for both sides, or one for each. Required with a "
         "window and --asof.",
     ),
-    (
-        "max-ahead",
-        "D",
-        "Leave out (and count) rows whose time is more than D ahead of the clock.",
-    ),
+    ("max-ahead", "D", "Leave out (and count) rows whose time is more than D ahead of the clock."),
     ("how", "TYPE", "inner, left, right, full, left_semi or left_anti. [default: inner]"),
     ("where", "SQL", "Another condition on a pair."),
     ("left-where", "SQL", "Predicate that a left row must fulfil to enter the join."),

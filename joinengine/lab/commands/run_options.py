@@ -14,7 +14,9 @@ from joinengine.api.option_table import OPTIONS, Option
 from joinengine.lab.commands.broker_options import broker_options, cluster_from
 from joinengine.lab.commands.generated_options import (
     DURATION,
+    MASTER,
     PATH,
+    REPORT,
     Command,
     generated_of,
     stream_options,
@@ -57,12 +59,8 @@ def query_options(command: Command) -> Command:
             help="Merge partial results after this many batches. [default: 1; naive-bayes and "
             "decision-tree: at the end]",
         ),
-        headed(Heading.PLACES)(
-            "--master", default="local[*]", show_default=True, help="Spark master URL."
-        ),
-        headed(Heading.RESULTS)(
-            "--json", "json_path", type=PATH, help="Write the report to this file."
-        ),
+        MASTER,
+        REPORT,
     ]
     return with_options(options, command)
 

@@ -223,9 +223,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
 )
 @_imbalance_option
 @headed(Heading.GENERATED)(
-    "--zipf",
-    "exponents",
-    help=f"Zipf exponents, such as 0,0.8,1.5. {ZIPF_DEFAULT}",
+    "--zipf", "exponents", help=f"Zipf exponents, such as 0,0.8,1.5. {ZIPF_DEFAULT}"
 )
 @headed(Heading.RESULTS)(
     "--validate/--no-validate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,16 +11,10 @@ import click
 
 from joinengine.lab.commands import console, sessions
 from joinengine.lab.commands.broker_options import broker_options, cluster_from
-from joinengine.lab.commands.generated_options import PATH, ROWS, with_options
+from joinengine.lab.commands.generated_options import MASTER, PATH, REPORT, ROWS, with_options
 from joinengine.lab.commands.headings import HeadedCommand, Heading, headed
 from joinengine.lab.commands.run_options import check_file, engine_of, engine_options
-from joinengine.lab.commands.sink_options import (
-    check_kept,
-    is_topic,
-    pairs,
-    sink_of,
-    sink_options,
-)
+from joinengine.lab.commands.sink_options import check_kept, is_topic, pairs, sink_of, sink_options
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 
@@ -62,21 +57,13 @@ _options = [
     headed(Heading.RESULTS)(
         "--explain", is_flag=True, help="Show the plan of a statement over folders only."
     ),
-    headed(Heading.PLACES)(
-        "--master", default="local[*]", show_default=True, help="Spark master URL."
-    ),
-    headed(Heading.RESULTS)(
-        "--json", "json_path", type=PATH, help="Write the report to this file."
-    ),
+    MASTER,
+    REPORT,
 ]
 
 
-def _all_options(command: Any) -> Any:
-    return with_options(_options, sink_options(engine_options(command), "console"))
-
-
 @click.command("sql", cls=HeadedCommand, epilog=_EXAMPLES)
-@_all_options
+@partial(with_options, [*_options, partial(sink_options, default="console"), engine_options])
 def run_statement(
     file: IO[str],
     checkpoint: Path | None,

@@ -7,13 +7,13 @@ import platform
 import shlex
 import subprocess
 import sys
-from importlib import metadata
 from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
 
 from joinengine.api.options import is_secret
 from joinengine.model.texts import without_secrets
+from joinengine.reporting.page import version_of
 
 #: Packages on which the figures of a run depend.
 _PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
@@ -32,7 +32,7 @@ def made_by() -> dict[str, Any]:
         "command": shlex.join([Path(sys.argv[0]).name, *starmap(_shown, pairwise(sys.argv))]),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: version_of(name) for name in _PACKAGES},
         "commit": commit,
     }
 
@@ -48,11 +48,3 @@ def _shown(before: str, word: str) -> str:
     if (sign or before == "--sink-option") and is_secret(name.strip().lower()):
         return f"{flag}{sign}{name}{equals}..."
     return without_secrets(word)
-
-
-def _version(package: str) -> str | None:
-    """The version of an installed package, without loading it; None: it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -16,7 +16,7 @@ from joinengine.lab.comparison.verdicts import verdict
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import FORMAT
 from joinengine.reporting.story import LIMIT_BYTES
-from joinengine.reporting.thinning import Entry, merged, size_of
+from joinengine.reporting.thinning import Entry, halved, size_of
 
 #: Bytes of all stories of a page as JSON, which the page packs into less than a third of it.
 _ROOM_BYTES = 3 * LIMIT_BYTES
@@ -183,8 +183,7 @@ def _thinned(story: Entry, limit: int) -> Entry:
     ]
     each, plans = story.get("batches_per_entry") or 1, story.get("plans") or []
     while len(entries) > 1 and sum(map(size_of, entries)) > limit:
-        pairs = zip(entries[::2], [*entries[1::2], None], strict=False)
-        entries = [a if b is None else merged(a, b) for a, b in pairs]
+        entries = halved(entries)
         each *= 2
     kept = plans[-_MOST_PLANS:]
     left_out = (story.get("plans_left_out") or 0) + len(plans) - len(kept)

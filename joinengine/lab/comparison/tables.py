@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -19,10 +19,7 @@ _WAITED: _Columns = (
     ("slowest s", "slowest_instance_s", "{:.1f}"),
     ("run s", "elapsed_s", "{:.1f}"),
 )
-_WORKED: _Columns = (
-    ("busiest s", "busiest", "{:.1f}"),
-    ("busy", "busy", "{:.2f}"),
-)
+_WORKED: _Columns = (("busiest s", "busiest", "{:.1f}"), ("busy", "busy", "{:.2f}"))
 _FIGURES: _Columns = (
     ("rows/s", "rows_per_s", "{:,.0f}"),
     ("skew", "first", "{:.2f}"),
@@ -41,6 +38,22 @@ _BUSY = (
     "busiest s: time that the busiest instance of each batch worked, summed over the batches. "
     "busy: the busiest instance's working time divided by the mean, in the second half of the run"
 )
+
+
+def figures_table(
+    columns: Iterable[str],
+    title: str | None = None,
+    words: Collection[str] = ("", "layout"),
+    **style: Any,
+) -> Table:
+    """A table without rows, whose columns of `words` stand to the left, and those of numbers right.
+
+    `style`: arguments of `rich.table.Table`.
+    """
+    table = Table(title=title, box=None, title_justify="left", **style)
+    for column in columns:
+        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
+    return table
 
 
 def summary_table(reports: Sequence[dict[str, Any]]) -> Table:
@@ -77,11 +90,9 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
 
 def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
     """A table, without the column of Zipf exponents if no run has one, as for your own folders."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if lines and all(line["zipf"] is None for line in lines):
         columns = tuple(column for column in columns if column[1] != "zipf")
-    for title, _, _ in columns:
-        table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
+    table = figures_table((title for title, _, _ in columns), pad_edge=False, padding=(0, 1, 0, 0))
     for line in lines:
         cells = ((line[field], form) for _, field, form in columns)
         table.add_row(*("-" if value is None else form.format(value) for value, form in cells))

@@ -64,10 +64,7 @@ class Emulation(Trial):
 
     @override
     def check(
-        self,
-        operators: Sequence[Operator],
-        states: Sequence[OperatorState],
-        settings: Settings,
+        self, operators: Sequence[Operator], states: Sequence[OperatorState], settings: Settings
     ) -> None:
         """Raise InvalidRequest if instances are to be lost that could not be recovered."""
         for batch, instances in self.losses.items():

@@ -77,20 +77,31 @@ def run(
     Raises TimeUp after the first task that ends beyond the limit.
     """
     keep_freed_memory()  # as workers do
-    records, world = list[BatchRecord](), on.world
+    world = on.world
     end = world.timer_s() + on.most_s
 
     def step(_: str) -> None:
         if world.timer_s() > end:
             raise TimeUp(f"a run of {choice.label} has taken more than {on.most_s:g} s")
 
+    jobs = InlineJobs(on.tasks or query.operators[0].instances, step=step, world=world)
+    jobs.tables = [list((tables or {}).items())]
+    return run_on(jobs, query, [choice] * len(query.operators), batches, settings)
+
+
+def run_on(
+    jobs: InlineJobs,
+    query: QuerySpec,
+    choices: Sequence[LayoutChoice],
+    batches: Iterable[Frame],
+    settings: Settings | None = None,
+) -> list[BatchRecord]:
+    """The records of all batches, by the clock of `jobs`; `choices`: one for each operator."""
+    records = list[BatchRecord]()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        checkpoint = Checkpoint.below(folder, world=world)
+        checkpoint = Checkpoint.below(folder, world=jobs.world)
         checkpoint.create()
-        jobs = InlineJobs(on.tasks or query.operators[0].instances, step=step, world=world)
-        jobs.tables = [list((tables or {}).items())]
         asked = replace(settings or Settings(), exchange=jobs.exchange)
-        choices = [choice] * len(query.operators)
         delivery = Delivery(checkpoint, DiscardSink())
         runner = BatchRunner(jobs, query, choices, checkpoint, "q", delivery, asked)
         runner.observe(records.append)

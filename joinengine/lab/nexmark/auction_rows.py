@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from joinengine.lab.nexmark.event_keys import FIRST_ID, KINDS, REFERENCES, ROUND, Numbers, below
 from joinengine.lab.nexmark.letters import filling, letters, phrases
 from joinengine.lab.tpch.skew import ZipfKeys, uniform
-from joinengine.lab.tpch.stream import EPOCH_US
+from joinengine.lab.tpch.stream import EPOCH_US, time_array
 
 MS = 1000
 #: The mean size of a row, in bytes; numbers and times count as 8.
@@ -97,7 +97,7 @@ def persons(house: House, rows: Numbers) -> pa.Table:
         "creditCard": pc.binary_join_element_wise(*groups, " "),
         "city": _choice(seed, "person: city", rows, CITIES),
         "state": _choice(seed, "person: state", rows, STATES),
-        "dateTime": _timestamps(house.times_us("person", rows)),
+        "dateTime": time_array(house.times_us("person", rows)),
     }
     return _filled(seed, "person", rows, columns)
 
@@ -115,8 +115,8 @@ def auctions(house: House, rows: Numbers) -> pa.Table:
         "description": phrases(seed, "auction: description", rows, 100),
         "initialBid": pa.array(bid),
         "reserve": pa.array(bid + _prices(seed, "auction: reserve", rows)),
-        "dateTime": _timestamps(times),
-        "expires": _timestamps(times + open_ms * MS),
+        "dateTime": time_array(times),
+        "expires": time_array(times + open_ms * MS),
         "seller": house.keys("auction", "seller", rows),
         "category": pa.array(FIRST_CATEGORY + below(seed, "auction: category", rows, CATEGORIES)),
     }
@@ -136,7 +136,7 @@ def bids(house: House, rows: Numbers) -> pa.Table:
         "price": pa.array(_prices(seed, "bid: price", rows)),
         "channel": names.take(channels),
         "url": urls.take(channels),
-        "dateTime": _timestamps(house.times_us("bid", rows)),
+        "dateTime": time_array(house.times_us("bid", rows)),
     }
     return _filled(seed, "bid", rows, columns, texts=False)
 
@@ -181,7 +181,3 @@ def _channels() -> tuple[pa.Array, pa.Array]:
     return names, pc.binary_join_element_wise(
         "https://auctions.example/", words, "/item?channel=", names, ""
     )
-
-
-def _timestamps(times: Numbers) -> pa.Array:
-    return pa.array(times, pa.timestamp("us", "UTC"))

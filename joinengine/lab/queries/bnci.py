@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine import StreamJoin, band, within
+from joinengine import StreamJoin, band
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
@@ -45,20 +45,15 @@ class Bnci(Query):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
         items = table_stream(spark, recorded, "lineitem").select(list(COLUMNS))
-        window = None
-        if options.window_us is not None:
-            ends = {"lower": f"-{options.window_us} us", "upper": f"{options.window_us} us"}
-            window = within("l_ts", "l_ts", delay=f"{options.disorder_us} us", **ends)
         return StreamJoin(
             items,
             items,
             on=band("l_orderkey", "l_orderkey", lower=-1, upper=1),
-            within=window,
+            within=options.at_most_apart("l_ts", "l_ts"),
             left_where=LEFT_WHERE,
             right_where=RIGHT_WHERE,
             suffixes=("_1", "_2"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

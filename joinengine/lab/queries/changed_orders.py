@@ -45,12 +45,7 @@ class ChangedOrders(Query):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         orders, customers = (table_stream(spark, recorded, table) for table in TABLES)
         return StreamJoin(
-            orders,
-            customers,
-            on=equi("o_custkey", "c_custkey"),
-            changes=CHANGE,
-            layout=options.layout,
-            instances=options.instances,
+            orders, customers, on=equi("o_custkey", "c_custkey"), changes=CHANGE, **options.placing
         )
 
     @override

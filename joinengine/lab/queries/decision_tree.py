@@ -25,18 +25,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from joinengine import StreamAggregate
-from joinengine.lab.queries.learning import (
-    EDGES,
-    check_whole,
-    partial_results,
-    settings,
-)
+from joinengine.lab.queries.learning import EDGES, check_whole, partial_results, settings
 from joinengine.lab.queries.named_query import MERGING, Conclusion, Options, Query
-from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.queries.trees import ROOT, Counted, Ints, Tree, counted, grown
-from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.skew import shuffled
+from joinengine.lab.tpch.stream import RecordedStream, time_array
 
 #: Messages of a level at scale 1, messages of an example, and attributes.
 MESSAGES, TOLD, ATTRIBUTES = 2_000_000, 8, 100
@@ -120,7 +115,7 @@ class DecisionTree(Query):
         histograms, triplets = partial_results(report), results.num_rows
         said = [
             f"level {self.level}: {histograms:,} histograms at the instances for {triplets:,} "
-            f"triplets of attribute, class and leaf: {histograms / triplets:.2f} for each",
+            f"triplets of attribute, class and leaf: {histograms / triplets:.2f} for each"
         ]
         entries = {"histograms": histograms, "keys": triplets, "tree": tree.lines}
         following = replace(self, tree=tree, level=self.level + 1)
@@ -183,10 +178,7 @@ class _Examples:
 
     def attributes(self, rows: Rows) -> Ints:
         """The attribute that each message tells."""
-        cumulative = np.cumsum(zipf_probabilities(ATTRIBUTES, self.spec.zipf))
-        drawn = self.spec.uniform("attribute", rows)
-        ranks = np.searchsorted(cumulative / cumulative[-1], drawn, side="right")
-        return self._by_rank()[np.minimum(ranks, ATTRIBUTES - 1)]
+        return self._by_rank()[self.spec.ranks("attribute", rows, ATTRIBUTES)]
 
     def values(self, attributes: Ints, examples: Ints) -> NDArray[np.float64]:
         """(n,) the value of an attribute of an example."""

@@ -14,19 +14,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine import StreamJoin, equi, within
+from joinengine import StreamJoin, equi
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
-from joinengine.model.windows import Within
 
 TABLES = ("region", "nation", "supplier", "lineitem")
 #: Per join, the key columns: of the rows joined so far, and of the next table.
-KEYS = (
-    ("r_regionkey", "n_regionkey"),
-    ("n_nationkey", "s_nationkey"),
-    ("s_suppkey", "l_suppkey"),
-)
+KEYS = (("r_regionkey", "n_regionkey"), ("n_nationkey", "s_nationkey"), ("s_suppkey", "l_suppkey"))
 TIMES = ("r_ts", "n_ts", "s_ts", "l_ts")
 
 
@@ -52,9 +47,8 @@ class Eq5(Query):
                 joined,
                 stream,
                 on=equi(left, right),
-                within=_window(options, number),
-                layout=options.layout,
-                instances=options.instances,
+                within=options.at_most_apart(list(TIMES[: number + 1]), TIMES[number + 1]),
+                **options.placing,
             )
         assert isinstance(joined, StreamJoin)
         return joined
@@ -70,15 +64,3 @@ class Eq5(Query):
                 clause += f" and abs({lead}) <= {options.window_us}"
             clauses.append(clause)
         return "\n".join(clauses)
-
-
-def _window(options: Options, number: int) -> Within | None:
-    if options.window_us is None:
-        return None
-    return within(
-        list(TIMES[: number + 1]),
-        TIMES[number + 1],
-        lower=f"-{options.window_us} us",
-        upper=f"{options.window_us} us",
-        delay=f"{options.disorder_us} us",
-    )

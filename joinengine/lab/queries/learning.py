@@ -34,9 +34,8 @@ def check_whole(name: str, options: Options) -> None:
 def settings(time: str, options: Options) -> dict[str, Any]:
     """The settings of the aggregation: one window, and partial results that are kept."""
     return {
-        "window": windows(time, f"{SIZE_US} us", delay=f"{options.disorder_us} us"),
-        "layout": options.layout,
-        "instances": options.instances,
+        "window": windows(time, f"{SIZE_US} us", delay=options.delay),
+        **options.placing,
         "aggregators": options.aggregators,
         "merge_every": AT_THE_END if options.merge_every is None else options.merge_every,
     }

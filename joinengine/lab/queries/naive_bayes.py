@@ -21,17 +21,12 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from joinengine import StreamAggregate
-from joinengine.lab.queries.learning import (
-    EDGES,
-    check_whole,
-    partial_results,
-    settings,
-)
+from joinengine.lab.queries.learning import EDGES, check_whole, partial_results, settings
 from joinengine.lab.queries.named_query import MERGING, Conclusion, Options, Query
-from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.queries.table_streams import table_stream
-from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.skew import shuffled
+from joinengine.lab.tpch.stream import RecordedStream, time_array
 
 #: Words of all documents at scale 1, different words, and words of a document.
 TUPLES, WORDS, LENGTH = 5_000_000, 100_000, 25
@@ -144,9 +139,7 @@ def _classes(spec: SyntheticSpec, rows: Rows, classes: int) -> NDArray[np.int64]
 def _words(spec: SyntheticSpec, rows: Rows, classes: int) -> NDArray[np.int64]:
     """A word of each row: a Zipf rank is drawn, and telling ranks are other words by class."""
     order = shuffled(spec.seed, "words: ranks", WORDS)
-    cumulative = np.cumsum(zipf_probabilities(WORDS, spec.zipf))
-    ranks = np.searchsorted(cumulative / cumulative[-1], spec.uniform("rank", rows), side="right")
-    ranks = np.minimum(ranks, WORDS - 1)
+    ranks = spec.ranks("rank", rows, WORDS)
     telling = spec.uniform("telling", ranks) < TELLING_PART
     # Each class is as far from the next on the circle of words.
     shift = _classes(spec, rows, classes) * (WORDS // classes)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pyarrow import RecordBatchReader, Table
 
-from joinengine import equi
+from joinengine import equi, within
 from joinengine.api.option_table import OPTIONS
 from joinengine.api.options import value_of
 from joinengine.api.queries import StreamQuery
@@ -28,6 +28,7 @@ from joinengine.layouts.layout import check_aggregates
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.model.windows import Within
 from joinengine.sources.sourcefiles import SourceFile
 from joinengine.world.kafka_clients import Cluster
 
@@ -115,6 +116,30 @@ class Options:
         """The layouts of the run: the first, and those to which it switches."""
         later = (choice for _, choice, _ in self.events.relayouts)
         return [self.layout, *(choice for choice in later if choice is not None)]
+
+    @property
+    def placing(self) -> dict[str, Any]:
+        """The layout and the number of instances, as operators take them."""
+        return {"layout": self.layout, "instances": self.instances}
+
+    @property
+    def delay(self) -> str:
+        """How late a tuple may come, as windows take it."""
+        return f"{self.disorder_us} us"
+
+    def window(self, default_us: int) -> int:
+        """The length of the window in microseconds."""
+        return default_us if self.window_us is None else self.window_us
+
+    def at_most_apart(
+        self, left: str | list[str], right: str, default_us: int | None = None
+    ) -> Within | None:
+        """A window of tuples whose times are at most its length apart; None: full history."""
+        span_us = default_us if self.window_us is None else self.window_us
+        if span_us is None:
+            return None
+        ends = {"lower": f"-{span_us} us", "upper": f"{span_us} us"}
+        return within(left, right, delay=self.delay, **ends)
 
     def own_of(self, name: str) -> int:
         """The value of one of OWN."""

@@ -39,8 +39,7 @@ class NexmarkQ20(Nexmark):
             on=equi("auction", "id"),
             right_where=_CHOSEN,
             suffixes=("_bid", "_auction"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

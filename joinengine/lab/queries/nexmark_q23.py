@@ -36,19 +36,18 @@ class NexmarkQ23(Nexmark):
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A left-deep chain."""
-        layout: Any = {"layout": options.layout, "instances": options.instances}
         bids_of_persons = StreamJoin(
             self.columns(spark, recorded, "bid", _BID),
             self.columns(spark, recorded, "person", _PERSON),
             on=equi("bidder", "id"),
             suffixes=("_bid", "_person"),
-            **layout,
+            **options.placing,
         )
         return StreamJoin(
             bids_of_persons,
             self.columns(spark, recorded, "auction", _AUCTION),
             on=equi("bidder", "seller"),
-            **layout,
+            **options.placing,
         )
 
     @override

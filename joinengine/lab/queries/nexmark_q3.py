@@ -39,8 +39,7 @@ class NexmarkQ3(Nexmark):
             left_where=_CHOSEN,
             right_where=_NEAR,
             suffixes=("_auction", "_person"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

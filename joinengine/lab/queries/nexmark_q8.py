@@ -37,20 +37,19 @@ class NexmarkQ8(Nexmark):
 
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
-        delay = f"{options.disorder_us} us"
+        size = f"{options.window(WINDOW_US)} us"
         return StreamJoin(
             self.columns(spark, recorded, "person", "id name dateTime"),
             self.columns(spark, recorded, "auction", "seller dateTime"),
             on=equi("id", "seller"),
-            within=tumbling("dateTime", "dateTime", f"{_size(options)} us", delay=delay),
+            within=tumbling("dateTime", "dateTime", size, delay=options.delay),
             how="left_semi",
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        size = _size(options)
+        size = options.window(WINDOW_US)
         persons, auctions = (
             f"(select *, epoch_us(dateTime) // {size} as k from '{recorded.files(table)}')"
             for table in self.tables
@@ -60,7 +59,3 @@ class NexmarkQ8(Nexmark):
             f"make_timestamptz((k + 1) * {size}) as window_end from {persons} p "
             f"semi join {auctions} a on p.id = a.seller and p.k = a.k"
         )
-
-
-def _size(options: Options) -> int:
-    return WINDOW_US if options.window_us is None else options.window_us

@@ -44,15 +44,10 @@ class NexmarkQ9Join(Nexmark):
             on=equi("id", "auction"),
             where="right.dateTime <= left.expires",
             within=within(
-                "dateTime",
-                "dateTime",
-                lower="0 s",
-                upper=f"{longest_us} us",
-                delay=f"{options.disorder_us} us",
+                "dateTime", "dateTime", lower="0 s", upper=f"{longest_us} us", delay=options.delay
             ),
             suffixes=("_auction", "_bid"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

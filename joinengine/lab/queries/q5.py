@@ -59,7 +59,6 @@ class Q5(Query):
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamAggregate:
         """Joins of both streams with tables, the join of the streams, and the aggregation."""
-        layout: Any = {"layout": options.layout, "instances": options.instances}
         orders, items = (
             table_stream(spark, recorded, name).select(list(kept))
             for name, kept in (("orders", ORDERS), ("lineitem", ITEMS))
@@ -72,25 +71,23 @@ class Q5(Query):
         supplier = supplier.select(["s_suppkey", "s_nationkey"])
         nation = nation.select(["n_nationkey", "n_name", "n_regionkey"])
         region = region.select(["r_regionkey", "r_name"])
-        bought = StreamJoin(orders, customer, on=equi("o_custkey", "c_custkey"), **layout)
-        sold = StreamJoin(items, supplier, on=equi("l_suppkey", "s_suppkey"), **layout)
-        sold = StreamJoin(sold, nation, on=equi("s_nationkey", "n_nationkey"), **layout)
+        bought = StreamJoin(orders, customer, on=equi("o_custkey", "c_custkey"), **options.placing)
+        sold = StreamJoin(items, supplier, on=equi("l_suppkey", "s_suppkey"), **options.placing)
+        sold = StreamJoin(sold, nation, on=equi("s_nationkey", "n_nationkey"), **options.placing)
         sold = StreamJoin(
             sold,
             region,
             on=equi("n_regionkey", "r_regionkey"),
             right_where=f"r_name = '{REGION}'",
-            **layout,
+            **options.placing,
         )
         size, slide = _window(options)
         both = StreamJoin(
             bought,
             sold,
             on=equi(["o_orderkey", "c_nationkey"], ["l_orderkey", "s_nationkey"]),
-            within=sliding(
-                "o_ts", "l_ts", f"{size} us", f"{slide} us", delay=f"{options.disorder_us} us"
-            ),
-            **layout,
+            within=sliding("o_ts", "l_ts", f"{size} us", f"{slide} us", delay=options.delay),
+            **options.placing,
         )
         return StreamAggregate(
             both,
@@ -98,7 +95,7 @@ class Q5(Query):
             aggregates={"revenue": "sum(l_extendedprice * (1 - l_discount))"},
             aggregators=options.aggregators,
             merge_every=options.merge_every or 1,
-            **layout,
+            **options.placing,
         )
 
     @override
@@ -126,5 +123,5 @@ class Q5(Query):
 
 
 def _window(options: Options) -> tuple[int, int]:
-    size = WINDOW_US if options.window_us is None else max(options.window_us, SLIDE_PART)
+    size = max(options.window(WINDOW_US), SLIDE_PART)
     return size, size // SLIDE_PART

@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from joinengine import JoinQuery, JoinWriter
+from joinengine.api.comparable import is_hashed
 from joinengine.api.queries import StreamQuery
 from joinengine.api.trials import trial_of
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
-from joinengine.kernels.hashing import hash_columns
 from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.emulation.emulating import Emulation
@@ -35,7 +35,6 @@ from joinengine.lab.queries.sink_places import SinkPlace, delivered
 from joinengine.lab.queries.topics import in_topics
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
-from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 from joinengine.reporting.run_report import run_report
 from joinengine.sources.sourcefiles import SourceFile
@@ -141,10 +140,7 @@ def run(
         missing = _missing(there)
         story = running.story() | {"ended": _ended(records, stopped=stopped)}
         hot = hot_key(
-            records,
-            joined.query().operators,
-            there.location,
-            by_value=options.asked("showKeys"),
+            records, joined.query().operators, there.location, by_value=options.asked("showKeys")
         )
         if places.out is not None:
             fetch(results_place(places.out, places.state), places.out)
@@ -285,12 +281,7 @@ def _obstacle(report: dict[str, Any], ran: _Ran, *, has_files: bool, has_sum: bo
 
 def has_checksum(joined: StreamQuery) -> bool:
     """Whether all columns of the results can be hashed, which nested ones cannot."""
-    empty = pa.RecordBatch.from_pylist([], types.arrow_schema(joined.schema))
-    try:
-        hash_columns(empty.columns)
-    except InvalidRequest:
-        return False
-    return True
+    return all(map(is_hashed, types.arrow_schema(joined.schema).types))
 
 
 #: The checksums of oracles that this process has run: by schema, SQL, files and zone.

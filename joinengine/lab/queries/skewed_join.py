@@ -24,10 +24,10 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, equi
 from joinengine.lab.queries.named_query import Options, Query
-from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import shuffled
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.stream import RecordedStream, time_array
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 
@@ -74,8 +74,7 @@ class SkewedJoin(Query):
             left_where=_SKEWED,
             right_where=_UNIFORM,
             suffixes=("_skewed", "_uniform"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override
@@ -90,15 +89,10 @@ class SkewedJoin(Query):
 
 def skewed_keys(keys: int) -> Rows:
     """(n,) the keys of the skewed side; `keys`: how many the uniform side has."""
-    powers = _powers(keys)
+    powers = max(1, len(str(keys)) - 1)  # of ten, below `keys`
     numbers = 1 + np.arange(keys // powers)
     zeros = np.zeros(keys, np.int64)
     return np.concatenate([zeros, *(numbers % 10**power for power in range(powers))])
-
-
-def _powers(keys: int) -> int:
-    """How many powers of ten there are below `keys`; at least one."""
-    return max(1, len(str(keys)) - 1)
 
 
 def _rows(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:

@@ -50,13 +50,7 @@ class Statement(Query):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamQuery:
         streams = streams_of(self.sides, spark, recorded, options)
         tables = {name: recorded_table(spark, place) for name, place in self.tables.items()}
-        return sql(
-            self.text,
-            {**streams, **tables},
-            delay=self.delay,
-            layout=options.layout,
-            instances=options.instances,
-        )
+        return sql(self.text, {**streams, **tables}, delay=self.delay, **options.placing)
 
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str | Oracle:

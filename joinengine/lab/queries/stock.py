@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from joinengine import StreamJoin, equi, within
+from joinengine import StreamJoin, equi
 from joinengine.lab.queries.named_query import Options, Query
-from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.queries.table_streams import table_stream
-from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.skew import shuffled
+from joinengine.lab.tpch.stream import RecordedStream, time_array
 
 STOCKS = 1036
 #: Trades at scale 1.
@@ -57,7 +57,6 @@ class Stock(Query):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
         trades = table_stream(spark, recorded, "trades")
-        span = options.window_us if options.window_us is not None else WINDOW_US
         return StreamJoin(
             trades,
             trades,
@@ -65,22 +64,14 @@ class Stock(Query):
             where="left.account = right.account",
             left_where="side = 'B'",
             right_where="side = 'S'",
-            within=within(
-                "t_ts",
-                "t_ts",
-                lower=f"-{span} us",
-                upper=f"{span} us",
-                delay=f"{options.disorder_us} us",
-            ),
+            within=options.at_most_apart("t_ts", "t_ts", WINDOW_US),
             suffixes=("_buy", "_sell"),
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        trades = recorded.files("trades")
-        span = options.window_us if options.window_us is not None else WINDOW_US
+        trades, span = recorded.files("trades"), options.window(WINDOW_US)
         columns = ", ".join(
             f"{side}.{name} as {name}_{word}"
             for side, word in (("b", "buy"), ("s", "sell"))
@@ -96,12 +87,10 @@ class Stock(Query):
 
 def _trades(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
     order = shuffled(spec.seed, "trades: stocks", STOCKS)
-    cumulative = np.cumsum(zipf_probabilities(STOCKS, spec.zipf))
-    drawn = np.searchsorted(cumulative / cumulative[-1], spec.uniform("stock", rows), side="right")
     slots = rows * SLOTS // spec.rows
     bursting = (spec.uniform("burst", slots) * STOCKS).astype(np.int64)
     bursts = (slots % BURST_EVERY == 1) & (spec.uniform("in burst", rows) < BURST_PART)
-    stocks = np.where(bursts, bursting, order[np.minimum(drawn, STOCKS - 1)])
+    stocks = np.where(bursts, bursting, order[spec.ranks("stock", rows, STOCKS)])
     accounts = (spec.uniform("account", rows) * ACCOUNTS).astype(np.int64)
     sides = np.where(spec.uniform("side", rows) < 0.5, "B", "S")
     cents = 100 + stocks * 7 % 90_000 + (spec.uniform("price", rows) * 200).astype(np.int64)

@@ -40,8 +40,7 @@ class _Prices(Query):
         return options.stream(TABLES, facts=TABLES)
 
     def _joined(self, lines: Any, prices: Any, on: Any, options: Options) -> StreamJoin:
-        layout, instances = options.layout, options.instances
-        return StreamJoin(lines, prices, on=on, how="left", layout=layout, instances=instances)
+        return StreamJoin(lines, prices, on=on, how="left", **options.placing)
 
 
 class AsOfPrices(_Prices):
@@ -54,8 +53,7 @@ class AsOfPrices(_Prices):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         lines, prices = (table_stream(spark, recorded, table) for table in TABLES)
         tolerance = None if options.window_us is None else f"{options.window_us} us"
-        delay = f"{options.disorder_us} us"
-        on = asof("l_ts", "ps_ts", by=_BY, tolerance=tolerance, delay=delay)
+        on = asof("l_ts", "ps_ts", by=_BY, tolerance=tolerance, delay=options.delay)
         return self._joined(lines, prices, on, options)
 
     @override

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.lab.tpch.generate import Say, silent
-from joinengine.lab.tpch.skew import check_zipf, uniform
+from joinengine.lab.tpch.skew import check_zipf, cumulative_zipf, ranks_of, uniform
 from joinengine.lab.tpch.stream import (
     EPOCH_US,
     RecordedStream,
@@ -73,6 +73,10 @@ class SyntheticSpec:
         """(n,) numbers in [0, 1) for (n,) row numbers and the purpose `what`."""
         return uniform(self.seed, f"{self.table}: {what}", rows)
 
+    def ranks(self, what: str, rows: Rows, n: int) -> Rows:
+        """(n,) ranks, from 0 to `n` - 1 and with Zipf frequencies, for row numbers and `what`."""
+        return ranks_of(cumulative_zipf(n, self.zipf), self.uniform(what, rows))
+
     def _write(self, folder: Path, say: Say) -> None:
         say(f"writing {self.table} as a stream: {self.rows:,} rows")
         folder.mkdir()
@@ -93,8 +97,3 @@ class SyntheticSpec:
 
     def _arrival_us(self, rows: Rows) -> Rows:
         return EPOCH_US + (rows / self.rows * self.span_us).astype(np.int64)
-
-
-def time_array(times: Rows) -> pa.Array:
-    """(n,) microseconds as a timestamp column."""
-    return pa.array(times, pa.timestamp("us", "UTC"))

@@ -14,7 +14,6 @@ are generated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from typing_extensions import override
 
 from joinengine import StreamAggregate, top, windows
 from joinengine.lab.queries.named_query import MERGING, Options, Query, Recordable
-from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.queries.table_streams import table_stream
-from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.skew import shuffled
+from joinengine.lab.tpch.stream import RecordedStream, time_array
 from joinengine.model.errors import InvalidRequest
 
 WORDS = 180_000
@@ -69,12 +68,11 @@ class Topk(Query):
             words,
             by="word",
             aggregates={"n": "count(*)"},
-            window=windows("w_ts", f"{size} us", f"{slide} us", delay=f"{options.disorder_us} us"),
+            window=windows("w_ts", f"{size} us", f"{slide} us", delay=options.delay),
             top=top(TOPICS, by="n"),
-            layout=options.layout,
-            instances=options.instances,
             aggregators=options.aggregators,
             merge_every=options.merge_every or 1,
+            **options.placing,
         )
 
     @override
@@ -91,7 +89,7 @@ class Topk(Query):
 
 
 def _window(options: Options) -> tuple[int, int]:
-    size = WINDOW_US if options.window_us is None else options.window_us
+    size = options.window(WINDOW_US)
     if size < SLIDE_PART:
         raise InvalidRequest(
             f"window: {size} us is too short for {SLIDE_PART} slides; give a longer --window"
@@ -102,9 +100,7 @@ def _window(options: Options) -> tuple[int, int]:
 def _generated(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
     """Words: Zipf ranks are drawn, and each rank gives the word that has it at that time."""
     order = shuffled(spec.seed, "words: ranks", WORDS)
-    cumulative = np.cumsum(zipf_probabilities(WORDS, spec.zipf))
-    ranks = np.searchsorted(cumulative / cumulative[-1], spec.uniform("rank", rows), side="right")
-    ranks = np.minimum(ranks, WORDS - 1)
+    ranks = spec.ranks("rank", rows, WORDS)
     # Each rank changes its word at times of its own, by 0.382 of the words: few words come twice.
     owners = np.floor(rows / spec.rows * CHANGES + spec.uniform("drift", ranks)).astype(np.int64)
     shift_us = dict(spec.settings)["shift_us"]
@@ -129,14 +125,10 @@ def _read_words(path: Path) -> pa.Array:
     """The words of a file, in lower case; a word once in memory, however often it comes."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            words = pa.array(_words(file)).dictionary_encode()
+            every = (word for line in file for word in _WORD.findall(line.lower()))
+            words = pa.array(every).dictionary_encode()
     except OSError as error:
         raise InvalidRequest(f"text: {path} cannot be read ({error.strerror})") from None
     if not len(words):
         raise InvalidRequest(f"text: {path} contains no words; give another file")
     return words.dictionary_decode()
-
-
-def _words(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        yield from _WORD.findall(line.lower())

@@ -123,8 +123,7 @@ class Folders(Query):
             left_where=self.left_where,
             right_where=self.right_where,
             suffixes=self.suffixes,
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override

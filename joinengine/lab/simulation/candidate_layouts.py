@@ -132,10 +132,7 @@ def _by_hash(keys: Ints, setting: Setting) -> Chooser:
 
 def _pkg(keys: Ints, setting: Setting) -> Chooser:
     places = _drawn(keys, setting.choices, setting.instances)
-    return Chooser(
-        lambda key, loads: min(places[key], key=loads.__getitem__),
-        places.__getitem__,
-    )
+    return Chooser(lambda key, loads: min(places[key], key=loads.__getitem__), places.__getitem__)
 
 
 def _potc(keys: Ints, setting: Setting) -> Chooser:

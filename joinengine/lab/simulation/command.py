@@ -19,6 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from joinengine.lab.commands import console
+from joinengine.lab.commands.generated_options import PATH
 from joinengine.lab.commands.run_options import check_files
 from joinengine.lab.comparison.provenance import made_by
 from joinengine.lab.simulation import nodes
@@ -34,11 +35,9 @@ from joinengine.layouts import LAYOUTS, Pkg, choose
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import equi
-from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base_functions import BASES
 
-PATH = click.Path(path_type=Path)
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
 #: Options that candidate layouts alone have.
@@ -92,10 +91,7 @@ OF_CANDIDATES = ("messages", "choices", "sources", "skewed_sources", "estimate",
 @click.option("--instances", default=8, show_default=True, help="Number of instances.")
 @click.option("--intervals", type=int, help="Number of intervals. [default: 50; for --stream all]")
 @click.option(
-    "--window",
-    default=5,
-    show_default=True,
-    help="Number of intervals for which state is kept.",
+    "--window", default=5, show_default=True, help="Number of intervals for which state is kept."
 )
 @click.option(
     "--imbalance", type=float, help="Tolerance of planners. [default: each planner's own]"
@@ -161,11 +157,7 @@ OF_CANDIDATES = ("messages", "choices", "sources", "skewed_sources", "estimate",
 )
 @click.option("--reasons", is_flag=True, help="Show why each planner re-planned.")
 @click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Random seed.",
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
 )
 @click.option(
     "--budget",
@@ -202,16 +194,11 @@ def simulate(
     named = [(name, _planner(name, settings)) for name in _names(planners, own, alone=alone)]
     _check_taken(settings, named)
     _settle(settings, own)
-    work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
-    if work_s < 0:
-        raise InvalidRequest(
-            f"work-per-tuple: expected a duration of 0 or more, found {settings['work_per_tuple']}"
-        )
     sizes = Sizes(
         settings["instances"],
         settings["intervals"],
         settings["window"],
-        work_s,
+        nodes.seconds_of(settings, "work_per_tuple"),
         settings["operator"],
         settings["reasons"],
         settings["other"] or Other.SAME,

@@ -14,21 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
 from joinengine.driver.stopwatch import Stopwatch
 from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.inline.two_way import LEFT, RIGHT, Input, two_way
 from joinengine.lab.simulation.simulated_tasks import SimulatedJobs
 from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import equi
-from joinengine.model.keys import HASH_BITS, PAIR, U_ONE, Fragment, Mode, Placement
-from joinengine.model.query import FromSource, JoinType, OutputColumn
+from joinengine.model.keys import HASH_BITS, U_ONE, Fragment, Mode, Placement
 from joinengine.model.windows import within
-from joinengine.operators import Join
-from joinengine.operators.base import QuerySpec
 from joinengine.results.delivery import Delivery
 from joinengine.results.sinks import DiscardSink
 from joinengine.routing.table import RoutingTable
@@ -42,30 +39,6 @@ WINDOW = 24
 PARTS = ("instructions", "reports", "plan", "commit", "other", "whole")
 
 
-def query_of(instances: int, window: int = WINDOW) -> QuerySpec:
-    """One join of two streams, within an interval of `window` batches."""
-    time_ = pa.timestamp("us", "UTC")
-    left, right = (
-        pa.schema([(f"{side}k", pa.int64()), (f"{side}v", pa.int64()), (f"{side}t", time_)])
-        for side in "lr"
-    )
-    join = Join(
-        index=0,
-        condition=equi("lk", "rk"),
-        window=within("lt", "rt", lower="0 s", upper=f"{window} s", delay="0 s"),
-        how=JoinType.INNER,
-        inputs=(FromSource(0), FromSource(1)),
-        schemas=(left, right),
-        output=tuple(
-            OutputColumn(name, side, name)
-            for side, schema in zip(PAIR, (left, right), strict=True)
-            for name in schema.names
-        ),
-        instances=instances,
-    )
-    return QuerySpec((join,), ("left", "right"))
-
-
 @contextmanager
 def driver_of(
     jobs: SimulatedJobs,
@@ -77,9 +50,11 @@ def driver_of(
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Checkpoint.below(folder)
         checkpoint.create()
+        reach = within("lt", "rt", lower="0 s", upper=f"{window} s", delay="0 s")
+        inputs = Input(LEFT), Input(RIGHT)
         runner = BatchRunner(
             jobs,
-            query_of(jobs.instances, window),
+            two_way(inputs, equi("lk", "rk"), reach, jobs.instances),
             [choice],
             checkpoint,
             "q",

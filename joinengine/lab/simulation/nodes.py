@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.table import Table
 
+from joinengine.lab.commands.generated_options import Command, with_options
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.simulation.planning import Other
 from joinengine.lab.simulation.scaling import Machines, check_nodes, measure, modelled
 from joinengine.lab.simulation.workload import Workload
@@ -17,8 +19,6 @@ from joinengine.layouts.key_based import Hash, Planned
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.speeds import Speed
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: What is simulated if no planner is named.
 PLANNERS = ("hash", "mnrt")
@@ -59,16 +59,17 @@ LEGEND = (
 
 def nodes_options(command: Command) -> Command:
     """The options of a modelled cluster."""
-    for name, kind, default, text in reversed(_OPTIONS):
-        command = click.option(name, type=kind, default=default, show_default=True, help=text)(
-            command
-        )
-    return click.option(
+    modelled = [
+        click.option(name, type=kind, default=default, show_default=True, help=text)
+        for name, kind, default, text in _OPTIONS
+    ]
+    number = click.option(
         "--nodes",
         metavar="N,..",
         help="Model clusters of N nodes, each with one core and one instance: rate, balance, and "
         "time of the driver per batch (docs/cluster.md).",
-    )(command)
+    )
+    return with_options([number, *modelled], command)
 
 
 def check_without(context: click.Context) -> None:
@@ -119,25 +120,26 @@ def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
     return scale
 
 
+def seconds_of(settings: dict[str, Any], option: str) -> float:
+    """The duration that an option gives. Raises InvalidRequest if it is below 0."""
+    name = option.replace("_", "-")
+    seconds = microseconds(settings[option], name) / 1e6
+    if seconds < 0:
+        raise InvalidRequest(f"{name}: expected a duration of 0 or more, found {settings[option]}")
+    return seconds
+
+
 def machines_of(settings: dict[str, Any]) -> Machines:
     """The stated cluster. Raises InvalidRequest for impossible settings."""
-    seconds = dict[str, float]()
-    for name, option in (
-        *(("work_s", "work_per_tuple"), ("start_s", "task_start"), ("task_s", "task_cost")),
-    ):
-        text = option.replace("_", "-")
-        seconds[name] = microseconds(settings[option], text) / 1e6
-        if seconds[name] < 0:
-            raise InvalidRequest(
-                f"{text}: expected a duration of 0 or more, found {settings[option]}"
-            )
     return Machines(
+        work_s=seconds_of(settings, "work_per_tuple"),
+        start_s=seconds_of(settings, "task_start"),
+        task_s=seconds_of(settings, "task_cost"),
         rows_per_node=settings["rows_per_node"],
         row_bytes=settings["row_bytes"],
         network=Speed.of(settings["network"], "network"),
         store=Speed.of(settings["store"], "store"),
         tail=settings["tail"],
-        **seconds,
     )
 
 
@@ -172,10 +174,9 @@ def scaled(
 
 def nodes_table(reports: Sequence[dict[str, Any]]) -> Table:
     """A line for each layout and number of nodes."""
-    table = Table(title="modelled: a batch by nodes", box=None, title_justify="left")
     heads = ("nodes", "layout", "rows/s", "skew", "batch s", "driver", "start", "network", "work")
-    for name in (*heads, "store", "table", "MB", "KB"):
-        table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
+    columns = (*heads, "store", "table", "MB", "KB")
+    table = figures_table(columns, "modelled: a batch by nodes")
     for report in reports:
         seconds = report["seconds"]
         table.add_row(

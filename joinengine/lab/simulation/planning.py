@@ -228,11 +228,7 @@ def _reason(
 
 def delivered(rows: float, received: Floats) -> dict[str, float]:
     """The figures of an interval; `received` (N,): tuples that each instance received."""
-    return {
-        "rows": rows,
-        "deliveries": float(received.sum()),
-        "busiest": float(received.max()),
-    }
+    return {"rows": rows, "deliveries": float(received.sum()), "busiest": float(received.max())}
 
 
 def judged(intervals: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

@@ -189,9 +189,7 @@ class SimulatedJobs(OneProcess, Jobs):
         sides = np.repeat([0, 1], n)
         quiet = np.where(np.arange(n) < HEAVY, ROWS // (2 * HEAVY), 0)
         counts = KeyCounts(
-            *(np.full(2 * n, instance), sides, both[0]),
-            np.concatenate([stored, quiet]),
-            both[1],
+            *(np.full(2 * n, instance), sides, both[0]), np.concatenate([stored, quiet]), both[1]
         )
         return counts, int(stored.sum() - quiet.sum())
 

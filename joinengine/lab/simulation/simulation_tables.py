@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from joinengine.lab.comparison.tables import figures_table
 from joinengine.lab.simulation.advice import Verdict, advice, verdict
 from joinengine.lab.simulation.key_files import StreamFile
 from joinengine.lab.simulation.planning import Other, Served, Sizes
@@ -180,7 +181,4 @@ def _costs(planners: Sequence[dict[str, Any]]) -> Table:
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, box=None, title_justify="left")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table
+    return figures_table(columns, title, words=columns[:1])

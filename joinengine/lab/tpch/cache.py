@@ -14,18 +14,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 from filelock import FileLock, Timeout
-from rich.console import Console
 
-from joinengine.lab.commands.console import write_json
+from joinengine.lab.commands.console import tell, write_json
+from joinengine.lab.commands.generated_options import PATH
 from joinengine.lab.tpch.generate import HOME, home
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 
-out = Console(soft_wrap=True)
 #: Folder of the cache -> what its entries are.
 _KINDS = {
     "tables": "TPC-H tables",
@@ -127,9 +126,7 @@ def passing_home() -> Iterator[Path]:
 @click.option(
     "--older-than", metavar="DURATION", help="Only entries unchanged for this long, such as 7d."
 )
-@click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Write the list to this file."
-)
+@click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
 def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> None:
     """List the cache of the commands: generated tables, recorded streams, logs, an archive."""
     least_s = 0.0 if older_than is None else microseconds(older_than, "older-than") / 1e6
@@ -141,26 +138,17 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
         busy = len(chosen) - len(removed)
         chosen = removed
     for entry in chosen:
-        _print(
-            f"{_size(entry.size_bytes):>9}  {_age(entry.age_s):>8}  {entry.what:18}  {entry.path}"
-        )
+        size, age = _size(entry.size_bytes), _age(entry.age_s)
+        tell(f"{size:>9}  {age:>8}  {entry.what:18}  {entry.path}")
     total = _size(sum(entry.size_bytes for entry in chosen))
     number = f"{len(chosen)} entr{'y' if len(chosen) == 1 else 'ies'}"
     if clearing:
         waiting = f"; kept {busy}, in use or not removable" if busy else ""
-        _print(f"removed {number}, {total}{waiting}")
+        tell(f"removed {number}, {total}{waiting}")
     else:
-        _print(f"{number}, {total} in {home()}; `joinengine cache --clear` removes them")
-    if json_path is not None:
-        rows: list[dict[str, Any]] = [
-            entry._asdict() | {"path": str(entry.path)} for entry in chosen
-        ]
-        content = {"folder": str(home()), "cleared": clearing, "entries": rows}
-        write_json(json_path, content)
-
-
-def _print(line: str) -> None:
-    out.print(line, markup=False, highlight=False)
+        tell(f"{number}, {total} in {home()}; `joinengine cache --clear` removes them")
+    rows = [entry._asdict() for entry in chosen]
+    write_json(json_path, {"folder": str(home()), "cleared": clearing, "entries": rows})
 
 
 def _size(size_bytes: int) -> str:

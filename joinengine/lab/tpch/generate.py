@@ -20,16 +20,7 @@ from platformdirs import user_cache_path
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 
-TABLES = (
-    "region",
-    "nation",
-    "supplier",
-    "customer",
-    "part",
-    "partsupp",
-    "orders",
-    "lineitem",
-)
+TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 
 #: The environment variable that names the cache folder.
 HOME = "JOINENGINE_HOME"

@@ -56,6 +56,18 @@ def zipf_probabilities(n: int, z: float) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum())
 
 
+def cumulative_zipf(n: int, z: float) -> NDArray[np.float64]:
+    """(n,) the probability of each rank and those before it together; the last is 1."""
+    cumulative = np.cumsum(zipf_probabilities(n, z))
+    return np.asarray(cumulative / cumulative[-1])
+
+
+def ranks_of(cumulative: NDArray[np.float64], drawn: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(n,) numbers in [0, 1) -> (n,) ranks, from 0, with the frequencies of `cumulative`."""
+    ranks = np.searchsorted(cumulative, drawn, side="right")
+    return np.minimum(ranks, len(cumulative) - 1)
+
+
 @dataclass(frozen=True)
 class ZipfKeys:
     """Draws from `keys` with Zipf(z) frequencies; the seed decides which keys are hot."""
@@ -68,19 +80,14 @@ class ZipfKeys:
     @classmethod
     def over(cls, parents: NDArray[np.int64], z: float, column: str, seed: int) -> ZipfKeys:
         """Draws over the parent's keys, whose ranks the seed permutes."""
-        cumulative = np.cumsum(zipf_probabilities(len(parents), z))
         order = shuffled(seed, f"{column}: ranks", len(parents))
-        return cls(parents[order], cumulative / cumulative[-1], column, seed)
+        return cls(parents[order], cumulative_zipf(len(parents), z), column, seed)
 
     def draw(
         self, rows: NDArray[np.int64], phases: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
         """(n,) row numbers -> (n,) keys; in each of `phases` (n,) other keys are hot."""
-        ranks = np.searchsorted(
-            self.cumulative, uniform(self.seed, self.column, rows), side="right"
-        )
-        n = len(self.keys)
-        ranks = np.minimum(ranks, n - 1)
+        ranks, n = ranks_of(self.cumulative, uniform(self.seed, self.column, rows)), len(self.keys)
         if phases is not None:
             # A phase turns the ranks by 0.382 of their number, so that few keys are hot twice.
             ranks = (ranks + phases * max(1, round(n * 0.382))) % n

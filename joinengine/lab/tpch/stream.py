@@ -72,7 +72,9 @@ class StreamSpec:
 
     def record(self, say: Say = silent) -> RecordedStream:
         """The stream, written now unless it is in the cache."""
-        return record(self, say)
+        parents = (FOREIGN_KEYS[column][0] for column in _foreign(self.tables))
+        files = tables(self.scale, dict.fromkeys([*self.tables, *parents]), say)
+        return recorded_once(self.name, lambda draft: _write(draft, self, files, say))
 
 
 @dataclass(frozen=True)
@@ -127,11 +129,9 @@ def time_column(table: str) -> str:
     return f"{'ps' if table == 'partsupp' else table[0]}_ts"
 
 
-def record(spec: StreamSpec, say: Say = silent) -> RecordedStream:
-    """The stream of `spec`, written now unless it is in the cache."""
-    needed = dict.fromkeys([*spec.tables, *(FOREIGN_KEYS[c][0] for c in _foreign(spec.tables))])
-    files = tables(spec.scale, needed, say)
-    return recorded_once(spec.name, lambda draft: _write(draft, spec, files, say))
+def time_array(times: NDArray[np.int64]) -> pa.Array:
+    """(n,) microseconds as a timestamp column."""
+    return pa.array(times, pa.timestamp("us", "UTC"))
 
 
 def digest_of(settings: Mapping[str, object]) -> str:
@@ -298,7 +298,7 @@ def _fill(
             columns[field.name] = pc.cast(rows.column(field.name), pa.string())
         else:
             columns[field.name] = rows.column(field.name)
-    columns[time_name] = pa.array(times, pa.timestamp("us", "UTC"))
+    columns[time_name] = time_array(times)
     return pa.table(columns)
 
 

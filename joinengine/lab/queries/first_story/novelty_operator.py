@@ -8,7 +8,6 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine.exchange.keying import Keying
 from joinengine.exchange.roles import Admission
 from joinengine.lab.queries.first_story.novelty_spec import NoveltySpec
 from joinengine.lab.queries.first_story.novelty_task import judge_due
@@ -30,10 +29,7 @@ class Novelty(NoveltySpec, InTimeOrder, Operator):
 
     @override
     def admission(self, side: Side) -> Admission:
-        keys = (self.key,)
-        return Admission(
-            Keying((keys, keys)), self.window.times[0], self.schemas[0], stays_put=True
-        )
+        return Admission(self.keying, self.window.times[0], self.schemas[0], stays_put=True)
 
     @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
@@ -45,7 +41,7 @@ class Novelty(NoveltySpec, InTimeOrder, Operator):
         return {
             "on": f"{self.key} = {self.key}",
             **common_account(self, (self.key,)),
-            "how": f"novelty: {self._rule}",
+            "how": f"novelty: {self.terms} against {self.history}, at most {self.threshold}",
         }
 
     @override
@@ -59,7 +55,3 @@ class Novelty(NoveltySpec, InTimeOrder, Operator):
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             f"  {inputs[0]}: a row is judged once the watermark has passed its time",
         ]
-
-    @property
-    def _rule(self) -> str:
-        return f"{self.terms} against {self.history}, at most {self.threshold}"

@@ -24,10 +24,9 @@ from typing_extensions import override
 from joinengine.kernels.hashing import mix
 from joinengine.lab.queries.first_story.novelty import StreamNovelty, TextColumns
 from joinengine.lab.queries.named_query import Options, Query
-from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
 from joinengine.lab.queries.table_streams import table_stream
-from joinengine.lab.tpch.skew import zipf_probabilities
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.stream import RecordedStream, time_array
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 
@@ -68,8 +67,7 @@ class FirstStory(Query):
             delay_us=options.disorder_us,
             history=HISTORY,
             threshold=THRESHOLD,
-            layout=options.layout,
-            instances=options.instances,
+            **options.placing,
         )
 
     @override
@@ -93,9 +91,7 @@ class FirstStory(Query):
 
 def _texts(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
     stories = max(1, spec.rows // TEXTS_A_STORY)
-    cumulative = np.cumsum(zipf_probabilities(stories, spec.zipf))
-    rank = np.searchsorted(cumulative / cumulative[-1], spec.uniform("story", rows), side="right")
-    rank = np.minimum(rank, stories - 1)
+    rank = spec.ranks("story", rows, stories)
     # The stories of the ranks change with time, so that there are new stories to the end.
     age = (spec.uniform("birth", rank) + 3 * rows / spec.rows).astype(np.int64)
     story = rank + stories * age
