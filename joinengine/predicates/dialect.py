@@ -263,7 +263,12 @@ class Translation:
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
         if name in ("+", "-"):
-            settle_sum(node, lambda operand: self._type_of(sql_of(selecting(tree, operand))))
+            types = [self.schemas[side].field(column).type for side, column in self.columns]
+            settle_sum(
+                *(node, types),
+                lambda part: self._type_of(sql_of(selecting(tree, part))),
+                self._refusal,
+            )
             return
         if name in MATCHES:
             self._settle_match(name, arguments)
