@@ -24,6 +24,7 @@ from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.engine import (
     EPOCHS,
     FORMS,
+    INSTEAD,
     MATCHES,
     PATTERNS,
     engine,
@@ -103,6 +104,7 @@ _UNWRITTEN = {"DOUBLE", "FLOAT", "INTERVAL", *_TIMES - {"DATE"}}
 #: Functions that take arguments of some types only -> whether a type is one of them.
 _TYPED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("||", "concat"), lambda kind: kind not in _UNWRITTEN),
+    **dict.fromkeys(("date_add", "date_sub"), lambda kind: _kind(kind) in ("DATE", "INTEGER")),
     **dict.fromkeys((*EPOCHS, "date_from_unix_date"), lambda kind: _kind(kind) == "INTEGER"),
 }
 #: Kind of type -> kinds that can be cast to it with the same result as in Spark.
@@ -342,9 +344,12 @@ class Translation:
             raise self._refusal("an interval of an expression that is not constant")
 
     def _refusal(self, refused: str) -> InvalidRequest:
+        advice = INSTEAD.get(
+            refused,
+            "Compute it before the query, or use an expression that docs/predicates.md lists",
+        )
         return InvalidRequest(
-            f"{self.what}: {refused} in {quoted(self.text)} is not supported. Compute it before "
-            f"the query, or use an expression that docs/predicates.md lists"
+            f"{self.what}: {refused} in {quoted(self.text)} is not supported. {advice}"
         )
 
     def _type_of(self, sql: str) -> str:
