@@ -22,6 +22,8 @@ RIGHT = pa.schema(
     ]
 )
 
+BYTES = ("s = X'C3A9'", "s in (t, X'61')", "s between X'61' and t", "s || X'61' = t")
+
 
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -60,6 +62,7 @@ RIGHT = pa.schema(
         ("cast(cast(0.5 as decimal(2, 2)) as string) = t", r"a cast from decimal\(2,2\) to string"),
         ("y - z > interval 1.5 hours", "an interval of a fraction in"),
         ("s = N'a'", "Spark does not support N'..'; write '..'"),
+        *((text, "text beside bytes .write bytes as X'61'. in") for text in BYTES),
         ("s = $$a$$", r"Spark does not support \$\$..\$; write"),
         ("s isnull", "Spark does not support isnull behind a value; write IS NULL"),
         ("s NotNull and q", "NotNull behind a value; write IS NOT NULL"),

@@ -149,8 +149,10 @@ PLANS = {
         ),
     ),
     "a number of a type, bytes and a negation": (
-        f"{BOTH} and f.x > 1.5D and ! f.x = 2L and f.s <> X'41'",
-        lambda: keyed(left_where="x > 1.5D and ! x = 2L and s <> X'41'", f="id k x s", w="wid k"),
+        f"{BOTH} and f.x > 1.5D and ! f.x = 2L and X'41' < X'42'",
+        lambda: keyed(
+            left_where="x > 1.5D and ! x = 2L", where="X'41' < X'42'", f="id k x", w="wid k"
+        ),
     ),
     "interval": (f"select id, wid from f join w on {NEAR}", near),
     "interval in two comparisons": (
