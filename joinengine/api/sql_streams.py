@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from joinengine.api import checks
@@ -19,6 +20,7 @@ from joinengine.api.queries import session_of
 from joinengine.api.sql_text import ticked
 from joinengine.model.columns import name_beside
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.computed_columns import compile_column
 from joinengine.spark.session import session
 from joinengine.spark.sources.inputs import Source, delays_of
@@ -171,5 +173,12 @@ def _with_column(stream: str, source: Source, schema: pa.Schema, column: str, te
         spark = source.sparkSession
         exact = session.case_sensitive(spark)
         compile_column(column, text, schema, session.zone(spark), exact=exact)
-        return source.selectExpr("*", f"{text} as {ticked(column)}")
+        try:
+            return source.selectExpr("*", f"{text} as {ticked(column)}")
+        except AnalysisException as error:
+            why = in_a_line(str(error).strip().partition("\n")[0])
+            raise InvalidRequest(
+                f"{stream}: Spark computes columns of a DataFrame, and refuses {quoted(text)}: "
+                f"{why}"
+            ) from None
     raise InvalidRequest(f"{stream} is a table, of which no column can be computed")

@@ -62,6 +62,11 @@ class _Dialect(sqlglot.Dialect):  # type: ignore[misc]
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012
         STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
         RAW_STRINGS = [("r'", "'"), ("R'", "'")]  # noqa: RUF012
+        HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
+        NUMERIC_LITERALS = {  # noqa: RUF012
+            **{"L": "BIGINT", "S": "SMALLINT", "Y": "TINYINT"},
+            **{"D": "DOUBLE", "F": "FLOAT", "BD": "DECIMAL"},
+        }
         STRING_ESCAPES_ALLOWED_IN_RAW_STRINGS = False
         #: SESSION is a function here.
         KEYWORDS = {  # noqa: RUF012

@@ -24,6 +24,7 @@ from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.engine import (
     EPOCHS,
     FORMS,
+    INSTEAD,
     MATCHES,
     PATTERNS,
     engine,
@@ -103,6 +104,7 @@ _UNWRITTEN = {"DOUBLE", "FLOAT", "INTERVAL", *_TIMES - {"DATE"}}
 #: Functions that take arguments of some types only -> whether a type is one of them.
 _TYPED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("||", "concat"), lambda kind: kind not in _UNWRITTEN),
+    **dict.fromkeys(("date_add", "date_sub"), lambda kind: _kind(kind) in ("DATE", "INTEGER")),
     **dict.fromkeys((*EPOCHS, "date_from_unix_date"), lambda kind: _kind(kind) == "INTEGER"),
 }
 #: Kind of type -> kinds that can be cast to it with the same result as in Spark.
@@ -237,6 +239,7 @@ class Translation:
             "VARCHAR" if must_be_text(part, types) else self._type_of(sql_of(selecting(tree, part)))
             for part in operands
         ]
+        self._check_bytes(kinds)
         others = [kind for part, kind in zip(operands, kinds, strict=True) if "literal" not in part]
         numbers = [kind for kind in kinds if _kind(kind) in ("INTEGER", "DECIMAL")]
         if numbers and "VARCHAR" in others:
@@ -246,11 +249,18 @@ class Translation:
             if not is_number(text, kind):
                 raise self._refusal(f"a value of type {kind} beside the text {text!r}")
 
+    def _check_bytes(self, kinds: list[str]) -> None:
+        # In a text beside bytes, DuckDB reads and writes escapes such as \xFF.
+        if {"VARCHAR", "BLOB"} <= set(kinds):
+            raise self._refusal("text beside bytes (write bytes as X'61')")
+
     def _settle_function(self, node: dict[str, Any], tree: Any) -> None:
         name = node["function_name"]
         arguments = arguments_of(node)
-        for argument in arguments if name in _TYPED else ():
-            kind = self._type_of(sql_of(selecting(tree, argument)))
+        typed = arguments if name in _TYPED else []
+        kinds = [self._type_of(sql_of(selecting(tree, argument))) for argument in typed]
+        self._check_bytes(kinds)
+        for kind in kinds:
             if not _TYPED[name](kind):
                 raise self._refusal(f"{name} of {kind.lower()}")
         if (
@@ -263,7 +273,10 @@ class Translation:
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
         if name in ("+", "-"):
-            settle_sum(node, lambda operand: self._type_of(sql_of(selecting(tree, operand))))
+            types = [self.schemas[side].field(column).type for side, column in self.columns]
+            settle_sum(
+                node, types, lambda p: self._type_of(sql_of(selecting(tree, p))), self._refusal
+            )
             return
         if name in MATCHES:
             self._settle_match(name, arguments)
@@ -337,9 +350,10 @@ class Translation:
             raise self._refusal("an interval of an expression that is not constant")
 
     def _refusal(self, refused: str) -> InvalidRequest:
+        usual = "Compute it before the query, or use an expression that docs/predicates.md lists"
+        advice = INSTEAD.get(refused, usual)
         return InvalidRequest(
-            f"{self.what}: {refused} in {quoted(self.text)} is not supported. Compute it before "
-            f"the query, or use an expression that docs/predicates.md lists"
+            f"{self.what}: {refused} in {quoted(self.text)} is not supported. {advice}"
         )
 
     def _type_of(self, sql: str) -> str:

@@ -66,6 +66,12 @@ FORMS = {
     "isnotnull": "(x) as x is not null",
     "isnan": "(x) as coalesce(isnan(x), false)",
     "datediff": "(e, s) as date_diff('day', s, e)",
+    "date_add": "(d, n) as d::date + n::integer",
+    "date_sub": "(d, n) as d::date - n::integer",
+    "ucase": "(s) as upper(s)",
+    "lcase": "(s) as lower(s)",
+    "character_length": "(s) as length(s)",
+    "locate": "(t, s) as instr(s, t)",
     "dayofweek": "(d) as dayofweek(d) + 1",
     "weekday": "(d) as isodow(d) - 1",
     "date_from_unix_date": "(n) as date '1970-01-01' + n::integer",
@@ -89,6 +95,17 @@ FORMS["regexp_replace"] = (
     f"else regexp_replace(case when {_TOO_LONG} then '' else s end, p, t, 'g') end"
 )
 FORMS["regexp_extract"] = "(s, p) as regexp_extract(s, p, 1), (s, p, n) as regexp_extract(s, p, n)"
+#: Functions that are refused -> what to write instead.
+INSTEAD = {
+    **dict.fromkeys(
+        ("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"),
+        "Leave ESCAPE out, and write a backslash before % and _ that stand for themselves",
+    ),
+    "to_date": "Write date '2024-02-29' for a constant; compute others before the query",
+    "to_timestamp": "Write timestamp '2024-02-29 12:00:00' for a constant; compute others before "
+    "the query",
+    "add_months": "Write d + interval 1 month",
+}
 _OFFSET = re.compile(r"[+-]\d{1,2}(:\d{2})?")
 
 

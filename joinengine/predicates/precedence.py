@@ -20,7 +20,7 @@ _TESTS = ("in", "like", "ilike", "rlike", "regexp", "between")
 _COMPARING = ("is", *_TESTS)
 _TOKENS = re.compile(
     rf"""(?P<skipped>{LEFT_ALONE}|{TEXT})"""
-    rf"""|(?P<part>(?<!\.)\b(?:{"|".join(_PARTS)})\b|,)|(?P<open>[(\[])|(?P<close>[)\]])"""
+    rf"""|(?P<part>(?<!\.)\b(?:{"|".join(_PARTS)})\b|!(?![=~])|,)|(?P<open>[(\[])|(?P<close>[)\]])"""
     rf"""|(?P<compare>(?<!\.)\b(?:{"|".join(_COMPARING)})\b|<=>|<>|!?~~~?\*?|[<>=!]=?=?)"""
     r"""|(?P<operator>\|\||[|&~+\-*/%])|(?P<other>[^\s])""",
     re.IGNORECASE | re.DOTALL,

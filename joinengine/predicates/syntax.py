@@ -16,8 +16,8 @@ from joinengine.predicates.tokens import MATCH
 _NUMBER = re.compile(r"[+-]?\d+(?:\.(\d+))?")
 #: Functions whose result is one of their arguments.
 _CHOOSING = {"nullif", "nvl", form("nvl"), "greatest", "least"}
-#: Operators whose results are never text.
-_OF_NUMBERS = {"+", "-", "*", form("/"), form("%")}
+#: Operators whose results are never text; of numbers, they are numbers.
+OF_NUMBERS = {"+", "-", "*", form("/"), form("%")}
 
 
 def arguments_of(node: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def may_be_text(operand: Mapping[str, Any], types: Sequence[pa.DataType]) -> boo
         return str(types[int(operand["column_names"][0][1:])]).endswith("string")
     if values := chosen(operand):
         return any(may_be_text(value, types) for value in values)
-    return operand.get("function_name") not in _OF_NUMBERS
+    return operand.get("function_name") not in OF_NUMBERS
 
 
 def must_be_text(operand: Mapping[str, Any], types: Sequence[pa.DataType]) -> bool:

@@ -16,10 +16,17 @@ MATCH = "\x02"
 LEFT_ALONE = r""""(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _TOKENS = re.compile(
     rf"""{LEFT_ALONE}|\b(?:rlike|regexp)\s+(?P<match>{TEXT}(?:\s*{TEXT})*)"""
-    rf"""|(?P<dialect>\b[eE]')|(?P<text>{TEXT}(?:\s*{TEXT})*)|(?P<open>')"""
-    r"""|\b(?P<side>left|right)\s*\.|(?P<same><=>)""",
+    rf"""|(?P<dialect>\b(?:[enb]|u&)'|(?<!\w)\$\w*\$)|(?P<bytes>\bx'[^']*')"""
+    rf"""|(?P<text>{TEXT}(?:\s*{TEXT})*)|(?P<open>')"""
+    r"""|\b(?P<side>left|right)\s*\.|(?P<same><=>)|(?P<bang>!(?![=~]))"""
+    r"""|(?<![\w.])(?P<number>(?:\d+\.?\d*|\.\d+)(?P<power>e[+-]?\d+)?)(?P<suffix>bd|[lsydf])\b"""
+    r"""|(?<!\.)\b(?P<test>isnull|notnull)\b(?!\s*\()""",
     re.IGNORECASE | re.DOTALL,
 )
+#: Suffix of a whole number in Spark -> its type.
+_WHOLE = {"l": "bigint", "s": "smallint", "y": "tinyint"}
+#: DuckDB's tests of NULL that Spark lacks -> what to write.
+_TESTS = {"isnull": "IS NULL", "notnull": "IS NOT NULL"}
 _ESCAPES = re.compile(
     r"''|\\(?:u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<octal>[01][0-7]{2})|(?P<one>.))",
     re.DOTALL,
@@ -40,9 +47,16 @@ def in_duckdb(text: str) -> str:
 def _plain(match: re.Match[str]) -> str:
     """A piece of text as DuckDB's parser wants it. Raises ValueError if Spark has no such piece."""
     if match["dialect"]:
+        written = f"{match[0]}..{match[0][-1]}"
+        raise ValueError(f"Spark does not support {written}; write '..', where \\n is a new line")
+    if match["test"]:
         raise ValueError(
-            f"Spark does not support {match[0]}..'; write '..', where \\n is a new line"
+            f"Spark does not support {match[0]} behind a value; write {_TESTS[match[0].lower()]}"
         )
+    if match["suffix"]:
+        return _number(match["number"], match["suffix"].lower(), has_power=bool(match["power"]))
+    if match["bang"]:
+        return " not "
     if match["open"]:
         raise ValueError("unterminated text constant; write a quote as \\', a backslash as \\\\")
     if match["match"]:
@@ -52,6 +66,22 @@ def _plain(match: re.Match[str]) -> str:
     if match["same"]:
         return " is not distinct from "
     return f'"{match["side"].lower()}".' if match["side"] else match[0]
+
+
+def _number(written: str, suffix: str, *, has_power: bool) -> str:
+    """A number of a type, for DuckDB's parser. Raises ValueError for types that are not served.
+
+    >>> _number("1", "l", has_power=False), _number("2.5", "d", has_power=False)
+    ('cast(1 as bigint)', '2.5e0')
+    """
+    if suffix == "d":
+        return written if has_power else f"{written}e0"
+    if suffix not in _WHOLE or not written.isdigit():
+        raise ValueError(
+            f"the number {written}{suffix.upper()} is not supported; write 1.5 for a decimal, 1.5D "
+            "for a double, and 1, 1L, 1S or 1Y for a whole number"
+        )
+    return f"cast({written} as {_WHOLE[suffix]})"
 
 
 def _constant(written: str, mark: str = "") -> str:

@@ -1,6 +1,6 @@
 """Writes rows as JSON objects, by DuckDB.
 
-Instants are ISO 8601 texts, bytes are base64, special floating-point numbers are the texts "NaN",
+Instants and dates are ISO 8601 texts, bytes base64, special floating-point numbers the texts "NaN",
 "Infinity" and "-Infinity", and NULL is null, also inside structs, lists and maps.
 
 Law: `joinengine.sources.json_values` reads the same rows from these objects, by the schema of the
@@ -20,6 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joinengine.model.nested_types import holds, is_bytes
+
+#: The expression for a year below 1, with a sign and four digits as in ISO 8601.
+_YEAR = "(CASE WHEN year({0}) < 0 THEN '-' ELSE '' END || format('{{:04d}}', abs(year({0}))))"
 
 
 def objects_of(rows: pa.RecordBatch) -> pa.Array:
@@ -57,7 +60,15 @@ def _of_plain(kind: pa.DataType, sql: str, variables: count[int]) -> str:
         return _expression(kind, sql, variables)
     if kind.unit == "ns":
         return _quoted(sql)
-    return _quoted(f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if kind.tz else ''}')")
+    return _quoted(_time(sql, f"%H:%M:%S.%f{'Z' if kind.tz else ''}"))
+
+
+def _time(sql: str, rest: str) -> str:
+    """The expression for the text of a time: DuckDB writes -5 for the year -0005."""
+    return (
+        f"CASE WHEN year({sql}) < 0 THEN {_YEAR.format(sql)} || strftime({sql}, '-%m-%dT{rest}') "
+        f"ELSE strftime({sql}, '%Y-%m-%dT{rest}') END"
+    )
 
 
 def _expression(kind: pa.DataType, sql: str, variables: count[int]) -> str:
@@ -107,21 +118,25 @@ def _plain_expression(kind: pa.DataType, sql: str) -> str:
             f"""WHEN isnan({sql}) THEN '"NaN"' WHEN {sql} > 0 THEN '"Infinity"' """
             f"""WHEN {sql} < 0 THEN '"-Infinity"' END"""
         )
+    if pa.types.is_date(kind):  # DuckDB writes 0006-01-01 (BC) for -0005-01-01
+        old = f"{_YEAR.format(sql)} || strftime({sql}, '-%m-%d')"
+        return _quoted(f"CASE WHEN year({sql}) <= 0 THEN {old} ELSE {sql}::VARCHAR END")
     if kind.tz:  # in microseconds: DuckDB has no finer instants with a zone
-        return _quoted(f"strftime({sql} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')")
-    return _quoted(f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%{'n' if kind.unit == 'ns' else 'f'}')")
+        return _quoted(_time(f"({sql} AT TIME ZONE 'UTC')", "%H:%M:%S.%fZ"))
+    return _quoted(_time(sql, f"%H:%M:%S.%{'n' if kind.unit == 'ns' else 'f'}"))
 
 
 def _is_written_otherwise(kind: pa.DataType) -> bool:
     """Whether DuckDB by itself writes values of a type in another form than needed."""
     if pa.types.is_decimal(kind):
         return bool(kind.precision == kind.scale)  # it writes .5, and JSON wants 0.5
-    return is_bytes(kind) or bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+    tests = (is_bytes, pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date)
+    return any(test(kind) for test in tests)
 
 
 def _quoted(sql: str) -> str:
     """The expression for a text without characters that JSON escapes."""
-    return f"""'"' || {sql} || '"'"""
+    return f"""'"' || ({sql}) || '"'"""
 
 
 def _or_null(sql: str) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from joinengine.kernels.avro_encoding import record_type, records
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.nested_types import is_bytes
+from joinengine.model.nested_types import holds, is_bytes, is_variant
 from joinengine.results.json_objects import objects_of
 
 
@@ -46,6 +46,11 @@ def _holds(kind: pa.DataType) -> bool:
         return False
     fields = [kind.value_type.field(n) for n in range(kind.value_type.num_fields)]
     return [f.name for f in fields] == ["key", "value"] and all(_is_text(f.type) for f in fields)
+
+
+def _has_no_json(kind: pa.DataType) -> bool:
+    """Whether values of a type would be texts that nobody reads back: intervals and variants."""
+    return pa.types.is_duration(kind) or pa.types.is_interval(kind) or is_variant(kind)
 
 
 #: The types of the columns of a message, with Spark's names for these.
@@ -128,6 +133,13 @@ def check_schema(schema: pa.Schema, shape: Shape) -> None:
             f"key: column {shape.key!r} is {types[shape.key]}, and the key of a message is one "
             "value as text; choose another column, or one of its fields with withColumn"
         )
+    if shape.value is Value.JSON:
+        for field in schema:
+            if holds(field.type, _has_no_json):
+                raise InvalidRequest(
+                    f"value: 'json' has no form for column {field.name!r}, which has a length of "
+                    "time or a variant; compute a number or a text of it, or leave it out"
+                )
     if shape.value is Value.AVRO:
         avro_schema(schema)
     if shape.topic is None and (shape.value is not Value.COLUMNS or "topic" not in types):

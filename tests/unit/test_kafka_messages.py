@@ -96,6 +96,29 @@ def test_instants_are_read_back_by_a_reader_with_a_schema():
     assert found.column("at").to_pylist() == [NOON, None]
 
 
+def test_years_before_the_first_have_a_sign_and_four_digits():
+    days = pa.array([-719_529, -719_528, -719_163, -719_162, None], pa.int32()).cast(pa.date32())
+    wanted = ["-0001-12-31", "0000-01-01", "0000-12-31", "0001-01-01", None]
+    at = days.cast(pa.timestamp("s")).cast(pa.timestamp("us", "UTC"))
+    for array, clock in ((days, ""), (at, "T00:00:00.000000Z")):
+        inside = pa.StructArray.from_arrays([array], ["in"])
+        rows = pa.RecordBatch.from_arrays([array, inside], ["v", "s"])
+        read = [json.loads(value) for value in messages(rows, JSON).values]
+        texts = [text and text + clock for text in wanted]
+        assert [row["v"] for row in read] == [row["s"]["in"] for row in read] == texts
+
+
+@pytest.mark.parametrize("name", ["interval", "months", "variant"])
+def test_lengths_of_time_and_variants_have_no_json(name):
+    part = pa.field("metadata", pa.binary(), metadata={"variant": "true"})
+    kinds = {"interval": pa.duration("us"), "months": pa.month_day_nano_interval()}
+    kind = kinds.get(name, pa.struct([pa.field("value", pa.binary()), part]))
+    for outer in (kind, pa.list_(kind)):
+        with pytest.raises(InvalidRequest, match=r"value: 'json' has no form for column 'c'"):
+            check_schema(pa.schema([("c", outer)]), JSON)
+    check_schema(pa.schema([("value", pa.binary())]), JSON)
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
 def test_instants_of_all_units_and_zones(unit, zone):

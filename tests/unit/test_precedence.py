@@ -22,6 +22,8 @@ RIGHT = pa.schema(
     ]
 )
 
+BYTES = ("s = X'C3A9'", "s in (t, X'61')", "s between X'61' and t", "s || X'61' = t")
+
 
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -59,6 +61,22 @@ RIGHT = pa.schema(
         ("cast(q as decimal(3, 1)) = 1", "a cast from boolean to decimal in"),
         ("cast(cast(0.5 as decimal(2, 2)) as string) = t", r"a cast from decimal\(2,2\) to string"),
         ("y - z > interval 1.5 hours", "an interval of a fraction in"),
+        ("s = N'a'", "Spark does not support N'..'; write '..'"),
+        *((text, "text beside bytes .write bytes as X'61'. in") for text in BYTES),
+        ("s = $$a$$", r"Spark does not support \$\$..\$; write"),
+        ("s isnull", "Spark does not support isnull behind a value; write IS NULL"),
+        ("s NotNull and q", "NotNull behind a value; write IS NOT NULL"),
+        ("a = 1.5F", "the number 1.5F is not supported; write 1.5 for a decimal, 1.5D for a"),
+        ("a = 2bd", "the number 2BD is not supported"),
+        ("a > 1.5L", "the number 1.5L is not supported"),
+        ("a < 128Y", "out of range"),
+        (
+            "s not like 'a!_' escape '!'",
+            "is not supported. Leave ESCAPE out, and write a backslash",
+        ),
+        ("z > to_timestamp(s)", "Write timestamp '2024-02-29 12:00:00' for a constant"),
+        ("z < to_date('2024-01-02')", "Write date '2024-02-29' for a constant"),
+        ("z < add_months(z, 1)", r"Write d \+ interval 1 month"),
     ],
 )
 def test_what_means_something_else_in_spark_is_refused(text, message):

@@ -148,6 +148,12 @@ PLANS = {
             on=theta("(left.s like right.t or left.k = right.k)"), f="id k s", w="wid k t"
         ),
     ),
+    "a number of a type, bytes and a negation": (
+        f"{BOTH} and f.x > 1.5D and ! f.x = 2L and X'41' < X'42'",
+        lambda: keyed(
+            left_where="x > 1.5D and ! x = 2L", where="X'41' < X'42'", f="id k x", w="wid k"
+        ),
+    ),
     "interval": (f"select id, wid from f join w on {NEAR}", near),
     "interval in two comparisons": (
         f"{BOTH} and f.ts - w.at <= interval '1 hour' and f.ts >= w.at",
