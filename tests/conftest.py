@@ -83,7 +83,7 @@ DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
 #: Shares and rows that take less are not worth a line.
 LONG_S, LONG_ROW_S = 2.0, 0.3
 #: For how many seconds `make test` tries rows of one test; it tries at least one row.
-ROWS_S = 8.0
+ROWS_S = 4.0
 
 
 def share_of(nodeid):
