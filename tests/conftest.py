@@ -105,6 +105,25 @@ def test_of(nodeid):
     return nodeid.partition("[")[0]
 
 
+def least_tried(items, count, tried):
+    """The rows of a test whose values other tests try least, so that each layout has its share.
+
+    `tried`: value -> how many rows have been chosen with it. A hash decides among equals.
+    """
+    left, chosen = sorted(items, key=lambda item: crc32(item.nodeid.encode())), []
+    while left and len(chosen) < count:
+        item = min(left, key=lambda item: sum(tried[value] for value in values_of(item)))
+        left.remove(item)
+        chosen.append(item)
+        tried.update(values_of(item))
+    return chosen
+
+
+def values_of(item):
+    """The values of a row that have names, such as layouts: others differ from test to test."""
+    return [value for value in item.callspec.params.values() if isinstance(value, str)]
+
+
 def is_parallel(config):
     return hasattr(config, "workerinput") or bool(getattr(config.option, "numprocesses", None))
 
@@ -125,17 +144,18 @@ def pytest_collection():
 def pytest_collection_modifyitems(config, items):
     """Of the slow rows of a test, some are tried each time; the others are marked slow.
 
-    A hash chooses them: the same each time, but different for each test, so that the laws together
-    try every layout. With several processes, the longest shares come first, so that none is last.
+    With several processes, the longest shares come first, so that none is last.
     """
     rows = defaultdict(list)
     for item in items:
-        if test_of(item.nodeid) in DURATIONS["rows"] and not item.get_closest_marker("slow"):
+        is_long = "[" in item.nodeid and test_of(item.nodeid) in DURATIONS["rows"]
+        if is_long and not item.get_closest_marker("slow"):
             rows[test_of(item.nodeid)].append(item)
+    tried = Counter()
     for test, those in rows.items():
         if those[0].get_closest_marker("each_row") is None:
-            those.sort(key=lambda item: crc32(item.nodeid.encode()))
-            for item in those[max(1, int(ROWS_S / DURATIONS["rows"][test])) :]:
+            count = max(1, int(ROWS_S / DURATIONS["rows"][test]))
+            for item in set(those) - set(least_tried(those, count, tried)):
                 item.add_marker(pytest.mark.slow)
     if is_parallel(config):
         items.sort(key=lambda item: -DURATIONS["shares"].get(share_of(item.nodeid), 0.0))
