@@ -227,9 +227,9 @@ def parent(_):
 root = Path(sys.argv[1])
 spark = session(master="local[1]")
 context = spark.sparkContext
-tracker = context.statusTracker()
-jobs = tracker.getJobIdsForGroup("joinengine-warm")
-print(len(jobs), *tracker.getActiveJobsIds(), tracker.getJobInfo(jobs[0]).status)
+# The scheduler's own list: the status of jobs hears of their ends a moment later.
+running = context._jsc.sc().dagScheduler().activeJobs().size()
+print(len(context.statusTracker().getJobIdsForGroup("joinengine-warm")), running)
 if sys.platform == "linux":
     print(*context.parallelize([1], 1).mapPartitions(parent).collect())
 print("a query fails")
@@ -279,7 +279,7 @@ def test_workers_come_from_a_process_that_began_with_the_session(failed):
     """And it ends with the program. No job runs that a stop would cut off."""
     begun, _, errors, own = failed
     warmed, worker = begun.splitlines()
-    assert warmed == "1 SUCCEEDED", errors
+    assert warmed == "1 0", errors
     number, said = worker.split(" ", 1)
     assert "--early" in said, errors
     end = time.monotonic() + 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
+from joinengine.driver.layout_fit import Naming
 from joinengine.driver.stages import Arrived, Computed, Moment, Ran, Routed
 from joinengine.exchange.task_results import ToOperator
 from joinengine.layouts import Bi, Dynamic, Ftlb, Hash, Mnrt, choose
@@ -184,13 +186,14 @@ def test_a_layout_that_cannot_have_more_instances_stays(choice, instances):
 def test_a_wish_that_a_layout_cannot_serve_is_refused():
     query = two_way(window(), instances=4)
     (operator,), (state,) = query.operators, manifest_of(query).operators
+    check = partial(relayout.check, operator, state.layouts.newest, operators=1, naming=Naming())
     with pytest.raises(InvalidRequest, match=r"layout bi needs .* found 1"):
-        relayout.check(operator, state.layouts, [Relayout(choose("bi"), 1)])
+        check([Relayout(choose("bi"), 1)])
     # What is granted next is fitted to what was granted before.
     wishes = [Relayout(instances=1), Relayout(choose("bi"))]
     with pytest.raises(InvalidRequest, match=r"layout bi needs .* found 1"):
-        relayout.check(operator, state.layouts, wishes)
-    relayout.check(operator, state.layouts, [*wishes[:1], Relayout(choose("bi"), 2)])
+        check(wishes)
+    check([*wishes[:1], Relayout(choose("bi"), 2)])
 
 
 def test_a_restart_with_other_settings_forgets_moves_that_were_not_made():
