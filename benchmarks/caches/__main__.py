@@ -38,7 +38,7 @@ _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 @click.command()
 @click.option("--executors", default=4, show_default=True)
-@click.option("--batches", default=22, show_default=True)
+@click.option("--batches", default=22, type=click.IntRange(_FIRST + 1), show_default=True)
 @click.option("--rounds", default=2, show_default=True)
 @click.option("--kill", "kills", is_flag=True, help="Kill an executor, in the middle.")
 def main(executors: int, batches: int, rounds: int, kills: bool) -> None:

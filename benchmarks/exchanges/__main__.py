@@ -34,7 +34,8 @@ console = Console(soft_wrap=True, width=120)
 
 @click.command()
 @click.option("--rows", default="100,500000", show_default=True, help="Of a batch, all streams.")
-@click.option("--batches", default=9, show_default=True)
+# The last batch is not counted either.
+@click.option("--batches", default=9, type=click.IntRange(_WARM + 2), show_default=True)
 @click.option("--rounds", default=5, show_default=True, help="Of each system, in turns.")
 @click.option("--mb", default="0.1,1,16", show_default=True, help="Of a task, in a chain of bytes.")
 def main(rows: str, batches: int, rounds: int, mb: str) -> None:

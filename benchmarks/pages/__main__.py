@@ -77,7 +77,9 @@ def in_a_process(*, ui: bool, batches: int) -> dict[str, float]:
 
 @click.command()
 @click.option("--pairs", default=3, show_default=True, help="How many pairs of runs.")
-@click.option("--batches", default=300, show_default=True, help="Batches of a run.")
+@click.option(
+    "--batches", default=300, type=click.IntRange(_WARM + 1), show_default=True, help="Of a run."
+)
 def main(pairs: int, batches: int) -> None:
     """Print what `session(ui=True)` costs."""
     runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
