@@ -27,7 +27,8 @@ from tests.laws.cases import (
     streams,
 )
 
-NOWHERE = "/nowhere/query"
+# No other test names this folder: only these queries could have made it.
+NOWHERE = "/nowhere-but-in-memory/query"
 WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="1000 us")
 
 

@@ -51,8 +51,8 @@ def test_a_side_without_the_key_columns_tells_nothing(checkpoint):
     assert inspection.key_held(checkpoint, 0, 2, operator(keying)) is None
 
 
-def test_rows_that_wait_for_a_match_are_told():
-    query = LocalQuery("/nowhere/query", two_way(how="left", instances=2), "hash")
+def test_rows_that_wait_for_a_match_are_told(tmp_path):
+    query = LocalQuery(tmp_path, two_way(how="left", instances=2), "hash")
     query.run_tuples(0, [(1, 7, 0)], [])
     (state,) = query.runner.manifest.operators
     told = inspection._join(0, state, {"on": "k"})
