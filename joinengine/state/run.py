@@ -257,7 +257,13 @@ class RunStore:
         mapped = self._partly.get(stored.name)
         if mapped is None or not mapped.file.has(run.part):
             mapped = self._mapped(stored)
-        return mapped.open(run, wanted)
+        try:
+            return mapped.open(run, wanted)
+        except (pa.ArrowException, OSError, ValueError, LookupError):
+            verify(
+                self._storage, stored, "run file"
+            )  # it may have been altered since it was mapped
+            raise
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
         if stored.content is None:
@@ -267,7 +273,11 @@ class RunStore:
             if content is None:
                 content = verify(self._storage, stored, "run file")
                 self._verified.add(stored.name)
-            file = RunFile.of(content)
+            try:
+                file = RunFile.of(content)
+            except (pa.ArrowException, ValueError, LookupError):
+                verify(self._storage, stored, "run file")  # it may have been altered since its seal
+                raise
             if not file.is_known:
                 raise DamagedState(
                     f"run file {self._storage.folder}/{stored.name} has format {file.format!r}, "

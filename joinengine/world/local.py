@@ -62,12 +62,18 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 def writing(path: str) -> Iterator[None]:
     """An error of the disk in the block becomes CannotWrite; `path`: the file or folder.
 
-    A file in place of a folder becomes DamagedState.
+    A file in place of the folder of `path` becomes DamagedState, as does a folder that is gone.
     """
     try:
         yield
     except OSError as error:
         _check_above(path, error)
+        folder = os.path.dirname(path)
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(folder):
+            raise DamagedState(
+                f"{folder} was removed or moved while the query ran; restore it from a copy, and "
+                "start the query again"
+            ) from None
         if error.errno not in _REFUSALS:
             raise
         raise refused(path, error.errno) from None
@@ -295,7 +301,7 @@ class LocalStorage(Storage):
     @override
     def delete(self, *names: str) -> None:
         for name in names:
-            with suppress(FileNotFoundError), writing(self.path(name)):
+            with writing(self.path(name)), suppress(FileNotFoundError):
                 os.unlink(self.path(name))
 
     @override
