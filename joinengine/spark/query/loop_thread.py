@@ -195,8 +195,12 @@ class Running:
         """Wait until all present data is processed; raises the error that ended the query."""
         self._check_thread("processAllAvailable")
         if self._frames is not None:
-            with in_own_words():
-                self._frames.process_all()
+            try:
+                with in_own_words():
+                    self._frames.process_all()
+            except JoinEngineError as error:
+                self._ended.wait()  # if the loop ended Spark's query, its error says why
+                raise self._error or error from None
         self._loop.process_all()
         if self._loop.has_ended:
             self._ended.wait()
