@@ -32,7 +32,7 @@ settings.load_profile("ours")
 
 #: Files of tests/stream whose tests start programs of their own instead.
 OF_THEIR_OWN = (
-    *("test_comparisons.py", "test_examples.py", "test_notebook.py", "test_own_sessions.py"),
+    *("test_comparisons.py", "test_notebook.py", "test_own_sessions.py"),
     *("test_page_views.py", "test_page_words.py"),
     *("test_live_page.py", "test_object_store.py", "test_page.py", "test_programs.py"),
     *("test_archive.py", "test_kafka_pipeline.py", "test_reach.py"),

@@ -36,14 +36,10 @@ from typing import Any, Protocol
 
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.clock import is_lagging
-from joinengine.sources.feeds import Feed
+from joinengine.sources.feeds import LOCAL_REST_S, Feed
 from joinengine.sources.places import Place
 from joinengine.state.manifest import Handed, Position
 from joinengine.world.world import World
-
-#: Seconds between two looks for new files while the loop has nothing to do, unless the user sets
-#: them: in folders, and in object stores, where a look costs money.
-LOCAL_REST_S, REMOTE_REST_S = 0.01, 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ from joinengine.world.world import MACHINE
 _log = logging.getLogger("joinengine")
 #: The progress of a stream that has ended.
 ENDED = math.inf
+#: Seconds between two looks for new files while nothing is to be done, unless the user sets them:
+#: in folders, and in object stores, where a look costs money. They are here for the processes that
+#: Spark asks for new files, which import little else.
+LOCAL_REST_S, REMOTE_REST_S = 0.01, 1.0
 #: Seconds that a look which waits for half-written files sleeps before it looks again.
 _AGAIN_S = 0.5
 

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import cache
 
 import duckdb
 import pyarrow as pa
@@ -146,20 +147,24 @@ def joined_writer(spark, folders, tmp_path):
     return make
 
 
-def ended(spark, folders):
-    """Orders and items as streams that end, one interval a file: at the end all state leaves."""
+def ended(spark, folders, files=1):
+    """Orders and items as streams that end: at the end all state leaves.
+
+    `files`: how many an interval has.
+    """
     sides = []
     for name in ("orders", "items"):
-        files = sorted((folders.root / name).glob("*.parquet"))
+        paths = sorted((folders.root / name).glob("*.parquet"))
         intervals = [
             [
                 [str(file.relative_to(folders.root)), group, footer.row_group(group).num_rows]
+                for file in paths[first : first + files]
+                for footer in [pq.read_metadata(file)]
                 for group in range(footer.num_row_groups)
             ]
-            for file in files
-            for footer in [pq.read_metadata(file)]
+            for first in range(0, len(paths), files)
         ]
-        progress = [epoch_us(EPOCH) + 10**7 * number for number in range(len(files))]
+        progress = [epoch_us(EPOCH) + 10**7 * n for n in range(0, len(paths), files)]
         index = folders.root / f"{name}.json"
         index.write_text(json.dumps({"intervals": intervals, "progress": progress}))
         schema = spark.read.parquet(str(folders.root / name)).schema
@@ -214,18 +219,29 @@ def oracle(sql):
     return multiset(_answer(sql))
 
 
+@cache
+def _database():
+    """One for all answers: to open one takes as long as many an answer."""
+    opened = duckdb.connect(":memory:")
+    opened.execute("set timezone = 'UTC'")
+    return opened
+
+
 def _answer(sql):
-    with duckdb.connect(":memory:") as db:
-        db.execute("set timezone = 'UTC'")
-        return db.sql(sql).to_arrow_table()
+    return _database().sql(sql).to_arrow_table()
 
 
 def same(folder, sql):
     """Compare as multisets; two empty sides prove nothing."""
-    shown, expected = _tables_in(folder), _answer(sql)
+    same_rows(pa.concat_tables(_tables_in(folder) or [_answer(sql).slice(0, 0)]), sql)
+
+
+def same_rows(shown, sql):
+    """The same of a table."""
+    expected = _answer(sql)
     assert expected.num_rows, "the oracle is empty"
-    if not shown or not _equal(pa.concat_tables(shown), expected):
-        assert sum(map(multiset, shown), Counter()) == multiset(expected)
+    if not _equal(shown, expected):
+        assert multiset(shown) == multiset(expected)
 
 
 def _equal(shown, expected):
@@ -233,9 +249,8 @@ def _equal(shown, expected):
     kinds = zip(map(_kind, shown.schema), map(_kind, expected.schema), strict=True)
     if shown.num_rows != expected.num_rows or any(one != other for one, other in kinds):
         return False
-    with duckdb.connect(":memory:") as db:
-        rows = db.sql("select * from shown except all select * from expected limit 1").fetchall()
-    return not rows
+    more = _database().sql("select * from shown except all select * from expected limit 1")
+    return not more.fetchall()
 
 
 def _kind(field):

@@ -195,7 +195,7 @@ TOTALS = {"n": "count(*)", "paid": "sum(price + amount)"}
 @pytest.mark.usefixtures("each_exchange")
 def test_aggregates_by_the_windows_of_a_join_behind_a_table(spark, folders, tmp_path):
     joined = StreamJoin(
-        *ended(spark, folders),
+        *ended(spark, folders, files=2),
         on=equi("id", "order_id"),
         within=sliding("o_ts", "i_ts", "4 seconds", "2 seconds", delay="10 s"),
         instances=3,

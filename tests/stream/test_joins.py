@@ -68,7 +68,7 @@ def test_key_types(spark, folders, tmp_path, kind):
 @pytest.mark.usefixtures("each_exchange")
 def test_other_streaming_sources(spark, folders, tmp_path):
     """A plain file source on one side, our own on the other; watermarks from Spark."""
-    left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
+    left = file_stream(spark, folders.orders, limit=2).withWatermark("o_ts", "10 seconds")
     right = parquet_stream(spark, folders.items, rows_per_interval=120)
     window = within("o_ts", "i_ts", lower="0 s", upper="5 s", delay=None)
     with pytest.raises(Exception, match="the delay of i_ts is missing"):
@@ -82,7 +82,7 @@ def test_other_streaming_sources(spark, folders, tmp_path):
 
 def test_rows_that_are_kept_for_a_time(spark, folders, tmp_path):
     """The event times of both kinds of streams are known by their watermarks."""
-    left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
+    left = file_stream(spark, folders.orders, limit=2).withWatermark("o_ts", "10 seconds")
     right = parquet_stream(spark, folders.items, rows_per_interval=120)
     timed = right.withWatermark("i_ts", "10 seconds")
     on = {"on": equi("id", "order_id"), "instances": 3}
@@ -169,7 +169,7 @@ def test_each_source_row_is_read_once_a_batch(spark, folders, tmp_path):
     """Three streams in a chain of joins: one pass over every input."""
     seen = tmp_path / "seen"
     seen.mkdir()
-    orders, items = (file_stream(spark, folder) for folder in (folders.orders, folders.items))
+    orders, items = (file_stream(spark, one, limit=2) for one in (folders.orders, folders.items))
     other = items.selectExpr("order_id as id2", "amount as amount2")
     orders, items, more = (
         noting(frame, seen, name)
@@ -310,7 +310,7 @@ def test_filtered_and_narrowed_streams(spark, folders, tmp_path):
 
 
 def test_a_stream_as_an_ordinary_dataframe(spark, folders, tmp_path):
-    stream = parquet_stream(spark, folders.orders, rows_per_interval=40).where("price > 2")
+    stream = parquet_stream(spark, folders.orders, rows_per_interval=80).where("price > 2")
     query = (
         stream.to_df()
         .writeStream.format("parquet")
@@ -320,7 +320,7 @@ def test_a_stream_as_an_ordinary_dataframe(spark, folders, tmp_path):
         .start()
     )
     query.awaitTermination()
-    assert len(query.recentProgress) == 4
+    assert len(query.recentProgress) == 2
     same(tmp_path / "rows", f"select * from '{folders.orders}/*.parquet' where price > 2")
 
 

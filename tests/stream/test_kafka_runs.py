@@ -11,7 +11,7 @@ from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
 
-STREAM = ("--scale", 0.002, "--zipf", 1.2, "--seed", 3)
+STREAM = ("--scale", 0.002, "--zipf", 1.2, "--seed", 3, "--interval-rows", 2000)
 
 
 def test_a_query_reads_its_streams_from_topics(joinengine, broker, tmp_path):

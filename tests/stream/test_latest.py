@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 
 import duckdb
 import numpy as np
@@ -24,6 +23,7 @@ from joinengine import (
     windows,
 )
 from tests.brokers import fresh_topic, produce
+from tests.stream.conftest import oracle
 
 pytestmark = pytest.mark.spark
 
@@ -78,7 +78,7 @@ def run(query, folders):
 
 
 def rows(sql, folders):
-    return Counter(duckdb.sql(sql.format(home=folders)).fetchall())
+    return oracle(sql.format(home=folders))
 
 
 def wanted(folders, *, order="c_version", deleted="false", how="left", orders="*"):

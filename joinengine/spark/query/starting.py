@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from joinengine.driver.account import Claim, account_of, claim
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.loop import LOCAL_REST_S, REMOTE_REST_S, Loop, Trigger
+from joinengine.driver.loop import Loop, Trigger
 from joinengine.driver.recovery.demands import standing_by
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.errors import InvalidRequest
@@ -23,7 +23,7 @@ from joinengine.results import outputs
 from joinengine.results.delivery import Delivery
 from joinengine.results.outputs import Wanted
 from joinengine.results.sinks import STAGING, SideOutput, Sink, SinkFactory
-from joinengine.sources.feeds import Feed
+from joinengine.sources.feeds import LOCAL_REST_S, REMOTE_REST_S, Feed
 from joinengine.spark.jobs.failures import in_own_words
 from joinengine.spark.jobs.file_jobs import FileJobs
 from joinengine.spark.jobs.locality import NO_EXECUTOR, executors_at_start

@@ -27,10 +27,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.driver.loop import REMOTE_REST_S
 from joinengine.model.errors import DataLost, JoinEngineError
 from joinengine.results.offered import NOTHING, Offered
 from joinengine.results.staging import rows_of
+from joinengine.sources.feeds import REMOTE_REST_S
 from joinengine.sources.readings import conform
 from joinengine.spark.session.daemon import end_quietly
 from joinengine.state.checkpoint import Checkpoint, read_account

@@ -25,9 +25,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.driver.loop import REMOTE_REST_S
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import CountedFeed, Feed, open_feed
+from joinengine.sources.feeds import REMOTE_REST_S, CountedFeed, Feed, open_feed
 from joinengine.sources.places import by_file, fold
 from joinengine.sources.positions import RowGroup
 from joinengine.spark.session.daemon import end_quietly
