@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 from decimal import Decimal
 from itertools import product
@@ -252,6 +253,7 @@ ZONED = [text for text in PREDICATES if {"z", "y"} & set(words(text))]
 ELSEWHERE = "Europe/Berlin"
 
 
+@functools.cache
 def both():
     """All pairs of rows, as record batches, row numbers, and plain tuples."""
     pairs = list(product(range(len(LEFT_ROWS)), range(len(RIGHT_ROWS))))
@@ -270,7 +272,7 @@ def both():
 
 
 @pytest.fixture(scope="module")
-def in_spark(spark):
+def in_spark(spark, interpreted):
     """Time zone -> predicate -> what Spark finds for each pair; one query for all predicates."""
     rows = both()[2]
     frame = spark.createDataFrame(rows, spark_schema(pa.schema([*LEFT, *RIGHT]))).coalesce(1)
