@@ -95,6 +95,7 @@ def test_decisions_are_those_of_the_figures():
     assert report["imbalance"] == decided.imbalance
 
 
-def test_what_is_stated_without_a_figure():
+def test_what_is_stated_without_a_figure(monkeypatch):
+    monkeypatch.setattr(p001_text, "stream", lambda name: stream(name, 200_000))
     (found,) = p001_text.overload()
     assert found.holds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import re
 from decimal import Decimal
 from itertools import product
@@ -253,7 +252,6 @@ ZONED = [text for text in PREDICATES if {"z", "y"} & set(words(text))]
 ELSEWHERE = "Europe/Berlin"
 
 
-@functools.cache
 def both():
     """All pairs of rows, as record batches, row numbers, and plain tuples."""
     pairs = list(product(range(len(LEFT_ROWS)), range(len(RIGHT_ROWS))))

@@ -29,7 +29,7 @@ RUN = "run eq5 --layout mnrt --zipf 1.3 --live".split()
 RUN += (
     ["--shift-every", "320s"]
     if WRITES
-    else "--scale 0.004 --interval-rows 1500 --shift-every 64s".split()
+    else "--scale 0.004 --interval-rows 3000 --shift-every 64s".split()
 )
 COMPARE = "compare eq5 --layouts hash,mnrt --zipf 1.2 --work-per-tuple 100us".split()
 COMPARE += "--scale 0.01 --interval-rows 20000".split()
