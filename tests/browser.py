@@ -76,39 +76,53 @@ def shown(chromium, page, *, size=WIDE, dark=False, but="", **context):
 
     `but`: part of the complaints that are expected.
     """
-    url = page.as_uri() if isinstance(page, Path) else page
     width, height = size
     scheme = "dark" if dark else "light"
     inside = chromium.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, **context
     )
-    tab = inside.new_page()
-    complaints = _complaints(tab, urlsplit(url))
-    tab.goto(url)
-    # The script unpacks the figures before it draws: a key that is pressed earlier has no effect.
-    expect(tab.locator("[data-field=status]")).not_to_be_empty()
-    yield tab
+    with shown_in(inside.new_page(), page, but=but) as tab:
+        yield tab
     inside.close()
-    assert [one for one in complaints if not but or but not in one] == []
 
 
+@contextmanager
+def shown_in(tab, page, *, but=""):
+    """The same in a tab that is there; what it has shown before is gone."""
+    url = page.as_uri() if isinstance(page, Path) else page
+    with _complaints(tab, urlsplit(url)) as said:
+        tab.goto(url)
+        # The script unpacks the figures before it draws: a key pressed earlier has no effect.
+        expect(tab.locator("[data-field=status]")).not_to_be_empty()
+        yield tab
+        tab.evaluate("0")  # complaints that are under way come before the answer
+    assert [one for one in said if not but or but not in one] == []
+
+
+@contextmanager
 def _complaints(tab, home):
-    found = []
+    said = []
 
     def request(asked):
         where = urlsplit(asked.url)
         if where.scheme not in {"data", "blob"} and where[:2] != home[:2]:
-            found.append(f"request: {asked.url}")
+            said.append(f"request: {asked.url}")
 
-    def dialog(one):
-        found.append(f"dialog: {one.message}")
-        one.dismiss()
+    def dialog(asked):
+        said.append(f"dialog: {asked.message}")
+        asked.dismiss()
 
-    tab.on("request", request)
-    tab.on("dialog", dialog)
-    tab.on("pageerror", lambda error: found.append(f"error: {error}"))
-    tab.on("console", lambda line: found.append(f"console: {line.text}"))
-    return found
+    listeners = {
+        "request": request,
+        "dialog": dialog,
+        "pageerror": lambda error: said.append(f"error: {error}"),
+        "console": lambda line: said.append(f"console: {line.text}"),
+    }
+    for event, listener in listeners.items():
+        tab.on(event, listener)
+    yield said
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
 
 
 def faint_texts(tab):

@@ -32,11 +32,11 @@ settings.load_profile("ours")
 
 #: Files of tests/stream whose tests start programs of their own instead.
 OF_THEIR_OWN = (
-    *("test_comparisons.py", "test_notebook.py", "test_own_sessions.py"),
+    *("test_comparisons.py", "test_notebook.py"),
     *("test_page_views.py", "test_page_words.py"),
     *("test_live_page.py", "test_object_store.py", "test_page.py", "test_programs.py"),
     *("test_archive.py", "test_kafka_pipeline.py", "test_reach.py"),
-    *("test_starter.py", "test_spark_page.py", "test_watched.py", "test_wheel.py"),
+    *("test_spark_page.py", "test_watched.py", "test_wheel.py"),
 )
 #: Files whose tests share something slow to make: a program's run, a server, a generated stream.
 SHARING = (

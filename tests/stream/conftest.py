@@ -20,6 +20,7 @@ from joinengine.api import options
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.reporting.page import page
+from joinengine.spark.session.session import _HELPS as HELPS
 from joinengine.spark.sources.inputs import recorded_stream
 from joinengine.spark.sources.types import arrow_schema
 from tests.stream.cases import called
@@ -55,7 +56,24 @@ ITEMS = pa.schema(
 
 @pytest.fixture(scope="session")
 def spark():
-    return session(master="local[2]", spark__sql__shuffle__partitions="2")
+    with pytest.MonkeyPatch.context() as patch:
+        # A later `session()`, of a page's code for example, would set more for all later tests.
+        patch.setitem(HELPS, "spark.sql.shuffle.partitions", "2")
+        yield session(master="local[2]")
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark):
+    """Spark compiles nothing: for hundreds of expressions over a few rows that takes far longer."""
+    chosen = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    for name, value in chosen.items():
+        spark.conf.set(name, value)
+    yield
+    for name in chosen:
+        spark.conf.unset(name)
 
 
 def _used(request, monkeypatch):
@@ -258,14 +276,25 @@ def _kind(field):
     return "integer" if pa.types.is_integer(field.type) else str(field.type)
 
 
-@pytest.fixture
-def watch(chromium, tmp_path):
-    """Opens the page of one report in a tab."""
-    from tests.browser import shown  # noqa: PLC0415 (Playwright is not loaded for other tests)
+@pytest.fixture(scope="module")
+def tab(chromium):
+    """A tab for the pages of many tests: a new one takes as long as three pages."""
+    return chromium.new_context().new_page()
 
-    def opened(one, **context):
+
+@pytest.fixture
+def watch(chromium, tab, tmp_path):
+    """Opens the page of one report; in a new tab, if that has to be another one."""
+    from tests.browser import WIDE, shown, shown_in  # noqa: PLC0415 (others load no Playwright)
+
+    def opened(one, *, size=WIDE, dark=False, **context):
         file = tmp_path / "run.html"
         file.write_text(page({"mode": "report", "reports": [one]}))
-        return shown(chromium, file, **context)
+        if context:
+            return shown(chromium, file, size=size, dark=dark, **context)
+        tab.mouse.move(0, 0)  # where it was, something of this page may be
+        tab.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+        tab.emulate_media(color_scheme="dark" if dark else "light")
+        return shown_in(tab, file)
 
     return opened

@@ -32,7 +32,7 @@ spark.sparkContext.setLogLevel("ERROR")
 def joined():
     left, right = (parquet_stream(spark, f"{bucket}/in/{one}", rows_per_interval=100)
                    for one in ("left", "right"))
-    return StreamJoin(left, right, on="key", layout="mnrt", instances=4)
+    return StreamJoin(left, right, on="key", layout="mnrt", instances=2)
 
 def run(name, writer, path=None, disk=None):
     writer = writer.option("checkpointLocation", f"{root}/{disk or name}")
@@ -68,7 +68,6 @@ def again(disk):
 
 again("elsewhere")  # an empty disk
 again("parquet")  # a disk that is older than the state
-again("elsewhere")
 
 def from_files():
     files = spark.readStream.schema("key long, left long").parquet(f"{root}/input")
@@ -81,9 +80,8 @@ def from_frames():
 
 run("files", from_files())
 run("frames", from_frames())
-run("others", from_frames())
 told["refused"] = [refused("files", from_files(), "empty"),
-                   refused("frames", from_frames(), "others")]
+                   refused("frames", from_frames(), "files")]
 json.dump(told, open(f"{root}/told.json", "w"))
 """
 
@@ -153,7 +151,7 @@ def test_results_are_there_once_also_after_a_restart_with_new_files(ran):
     _, found = visible(f"{bucket}/out")
     assert as_rows(found) == expected(tables, 2)
     first = len(expected(tables, 1))
-    assert told["parquet"] == [first, found.num_rows - first, 0, 0]
+    assert told["parquet"] == [first, found.num_rows - first, 0]
     assert told["parquet"][1] > 0
 
 

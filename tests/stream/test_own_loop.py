@@ -177,19 +177,16 @@ def test_two_threads_may_stop_a_query(writer, tmp_path):
     assert query.exception() is None
 
 
+@pytest.mark.slow  # the last row is tried by test_programs.py, too
 @pytest.mark.parametrize(
     ("end", "code", "said"),
     [
-        pytest.param("print(len(active()), 'runs')", 0, "1 runs", marks=pytest.mark.slow),
-        pytest.param(
+        ("print(len(active()), 'runs')", 0, "1 runs"),
+        (
             *("query.stop(); awaitAnyTermination(); print(active(), query)", 0),
             "[] <JoinQuery ended",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
-            *("spark.stop(); query.awaitTermination(); print(query.exception())", 0, "None"),
-            marks=pytest.mark.slow,
-        ),
+        ("spark.stop(); query.awaitTermination(); print(query.exception())", 0, "None"),
         ("print(len(active()), 'runs'); raise SystemExit(3)", 3, "1 runs"),
     ],
 )

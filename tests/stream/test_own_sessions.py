@@ -1,4 +1,4 @@
-"""Queries in a session that the user has made, each in a program of its own."""
+"""Queries in a session that the user has made."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from joinengine import InvalidRequest, StreamJoin, parquet_stream
+from joinengine.spark.session import interpreter
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +28,6 @@ spark = (
 spark.sparkContext.setLogLevel("OFF")
 import pyarrow as pa
 from joinengine import StreamJoin, parquet_stream
-from joinengine.model.errors import InvalidRequest
 from joinengine.spark.session.tuning import ARROW_BYTES, ARROW_ROWS, CHECKPOINT_MANAGER
 root = Path(sys.argv[1])
 """
@@ -88,16 +90,6 @@ said["own"] = [query.query is None, len(spark.streams.active), query.lastProgres
 print(json.dumps(said))
 """
 
-REFUSED = """
-stream = parquet_stream(spark, root / "right")
-joined = StreamJoin(stream, parquet_stream(spark, root / "right"), on="key", instances=2)
-writer = joined.writeStream.format("noop").option("checkpointLocation", str(root / "refused"))
-try:
-    writer.start()
-except InvalidRequest as error:
-    print(json.dumps([str(error), (root / "refused").exists()]))
-"""
-
 
 def run(program, folder, **environment):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")}
@@ -150,13 +142,23 @@ def test_a_query_sets_for_itself_what_it_can_have_for_itself(folder):
     assert "checkpointFileManagerClass" in warning
 
 
-def test_workers_without_packages_are_refused_before_anything_runs(folder):
-    bare = folder / "bin" / "python3"
+def test_workers_without_packages_are_refused_before_anything_runs(spark, tmp_path, monkeypatch):
+    """Spark runs the python3 of the PATH, if nobody has said otherwise."""
+    bare = tmp_path / "bin" / "python3"
     bare.parent.mkdir()
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
     bare.chmod(0o755)
-    path = os.pathsep.join([str(bare.parent), os.environ["PATH"]])
-    message, claimed = run(REFUSED, folder, PATH=path, PYSPARK_UDS_MODE="true")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(bare.parent), os.environ["PATH"]]))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    monkeypatch.setattr(interpreter, "fault_of", interpreter.fault_of.__wrapped__)
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"key": range(9)}), tmp_path / "in" / "0.parquet")
+    stream = parquet_stream(spark, tmp_path / "in")
+    writer = StreamJoin(stream, stream, on="key", instances=2).writeStream.format("noop")
+    with pytest.raises(InvalidRequest) as refused:
+        writer.option("checkpointLocation", tmp_path / "checkpoint").start()
+    message = str(refused.value)
     assert message.startswith(f"Spark's workers would run {bare}, which lacks joinengine and pyarr")
     assert f"set PYSPARK_PYTHON={sys.executable} before the " in message
-    assert not claimed
+    assert not (tmp_path / "checkpoint").exists()

@@ -53,8 +53,6 @@ def sessions_sql(source, by, gap_us, aggregates):
 @pytest.mark.usefixtures("exchange")
 def test_sessions_leave_when_they_are_over(spark, folders, tmp_path):
     """Those that the watermark has passed are results; the others wait for rows to come."""
-    for _ in range(3):
-        folders.add()
     (_, items) = streams(spark, folders)
     counted = StreamAggregate(
         items,
@@ -81,7 +79,7 @@ def test_sessions_are_those_of_spark(spark, tmp_path):
     (tmp_path / "in").mkdir()
     pq.write_table(clicks, tmp_path / "in" / "clicks.parquet")
     counted = StreamAggregate(
-        parquet_stream(spark, str(tmp_path / "in"), rows_per_interval=20),
+        parquet_stream(spark, str(tmp_path / "in"), rows_per_interval=40),
         by="user",
         aggregates={"n": "count(*)"},
         window=session_windows("ts", gap="5 seconds", delay="0 s"),
@@ -110,8 +108,6 @@ def running_sql(source, by, rows, aggregates, time, ties):
 @pytest.mark.usefixtures("exchange")
 def test_the_last_rows_up_to_each(spark, folders, tmp_path):
     """A row that the watermark has passed has its result; the newest row waits."""
-    for _ in range(3):
-        folders.add()
     (_, items) = streams(spark, folders)
     counted = StreamAggregate(
         items,

@@ -103,6 +103,7 @@ def test_a_link_keeps_the_view(watch):
         other.goto(tab.url)
         expect(the_batch(other)).to_have_attribute("data-value", "12")
         assert bars(other) == STORY["batches"][12]["joins"][0]["stored"]
+        other.close()
 
 
 def test_what_a_batch_waits_for_comes_first(watch):

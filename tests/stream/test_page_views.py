@@ -7,21 +7,7 @@ import copy
 import pytest
 from playwright.sync_api import expect
 
-from joinengine.reporting.page import page
-from tests.browser import shown
 from tests.unit.stories import report
-
-
-@pytest.fixture
-def watch(chromium, tmp_path):
-    """Opens the page of one report in a tab."""
-
-    def opened(one):
-        file = tmp_path / "run.html"
-        file.write_text(page({"mode": "report", "reports": [one]}))
-        return shown(chromium, file)
-
-    return opened
 
 
 def pressed(tab):
@@ -129,14 +115,12 @@ def test_a_chart_without_a_value_is_left_out(watch):
 
 
 @pytest.mark.parametrize("width", [1_200, 1_000, 700, 400])
-def test_the_line_of_state_has_room_for_all_of_it(chromium, tmp_path, width):
+def test_the_line_of_state_has_room_for_all_of_it(watch, width):
     """A long name wraps, and nothing stands alone in the last row of a wide page."""
     one = report(12, 8)
     one["story"]["query"] = "clicks join purchases_of_the_last_twelve_months"
     one["story"]["batches"][-1]["joins"][0]["state_rows"] = 1_234_567_890
-    file = tmp_path / "run.html"
-    file.write_text(page({"mode": "report", "reports": [one]}))
-    with shown(chromium, file, size=(width, 900)) as tab:
+    with watch(one, size=(width, 900)) as tab:
         cells = tab.locator("#state dl > div")
         wide = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length"
         assert cells.evaluate_all(wide) == 0

@@ -65,7 +65,7 @@ def calls():
     yield "regexp_replace(s, '(.)(.)', '$2$1')"
 
 
-def test_patterns_mean_what_they_mean_in_spark(spark):
+def test_patterns_mean_what_they_mean_in_spark(spark, interpreted):
     compiled = {text: served(text) for text in calls()}
     compiled = {text: one for text, one in compiled.items() if one is not None}
     assert {text.split("(")[0] for text in compiled} == {"cast", "regexp_replace", "regexp_extract"}

@@ -270,7 +270,7 @@ def both():
 
 
 @pytest.fixture(scope="module")
-def in_spark(spark):
+def in_spark(spark, interpreted):
     """Time zone -> predicate -> what Spark finds for each pair; one query for all predicates."""
     rows = both()[2]
     frame = spark.createDataFrame(rows, spark_schema(pa.schema([*LEFT, *RIGHT]))).coalesce(1)

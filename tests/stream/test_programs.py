@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from joinengine.spark.session import early
+
 pytestmark = pytest.mark.spark
 
 TRACES = ("Traceback", "Exception", "\tat ")
@@ -98,8 +100,8 @@ def test_ctrl_c_ends_a_run_of_the_command_line_with_its_report(home, tmp_path):
     report, page = tmp_path / "run.json", tmp_path / "run.html"
     running = subprocess.Popen(
         [
-            *(sys.executable, "-m", "joinengine", "run", "eq5", "--scale", "0.01", "--validate"),
-            *("--interval-rows", "2000", "--instances", "2", "--work-per-tuple", "300us"),
+            *(sys.executable, "-m", "joinengine", "run", "eq5", "--scale", "0.001", "--validate"),
+            *("--interval-rows", "500", "--instances", "2", "--work-per-tuple", "3ms"),
             *("--out", str(tmp_path / "out"), "--json", str(report), "--report", str(page)),
             *("--master", "local[2]"),
         ],
@@ -217,7 +219,7 @@ def test_in_a_pipe_no_key_is_waited_for(folder):
 FAILING = """
 import os, sys
 from pathlib import Path
-from joinengine import JoinEngineError, StreamJoin, parquet_stream, session
+from joinengine import JoinEngineError, StreamJoin, active, parquet_stream, session
 
 def parent(_):
     yield os.getppid()
@@ -247,12 +249,21 @@ try:
     query.awaitTermination()
 except JoinEngineError as error:
     print(error)
+print("it ends while a query runs")
+writer = StreamJoin(sides[1], sides[1], on="key", instances=2).writeStream.format("noop")
+query = writer.option("checkpointLocation", str(root / "running")).start()
+query.processAllAvailable()
+print(len(active()), "runs")
+raise SystemExit(3)
 """
 
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory):
-    """What a program has said before its query failed, the rest, its errors, and its TMPDIR."""
+    """A program whose query fails, and which ends while another one runs; and its TMPDIR.
+
+    What it has printed comes in three parts: before the failure, then, and in the end.
+    """
     root, own = (tmp_path_factory.mktemp(name) for name in ("failing", "tmp"))
     write_sides(root)
     done = subprocess.run(
@@ -262,28 +273,47 @@ def failed(tmp_path_factory):
         text=True,
         check=False,
     )
-    begun, _, rest = done.stdout.partition("a query fails\n")
-    return begun, rest, done.stderr, own
+    parts = re.split("a query fails\n|it ends while a query runs\n", done.stdout)
+    assert len(parts) == 3, done.stderr
+    return done, parts, own
 
 
 def test_a_failure_is_one_sentence_without_sparks_traces(failed):
-    _, said, errors, _ = failed
-    assert "1.parquet is not a Parquet file" in said, errors
+    done, (_, said, _), _ = failed
+    assert "1.parquet is not a Parquet file" in said, done.stderr
     assert said.count("\n") == 1
     for word in TRACES:
-        assert word not in errors
+        assert word not in done.stderr
+
+
+def test_a_program_that_ends_while_a_query_runs_says_so_and_leaves_no_trace(failed):
+    done, (_, _, said), _ = failed
+    assert (done.returncode, said) == (3, "1 runs\n"), done.stderr
+    told = "the program ends while a query runs, and the query with it: <JoinQuery"
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_workers_come_from_a_process_that_began_with_the_session(failed):
     """And it ends with the program. No job runs that a stop would cut off."""
-    begun, _, errors, own = failed
+    done, (begun, _, _), own = failed
     warmed, worker = begun.splitlines()
-    assert warmed == "1 0", errors
+    assert warmed == "1 0", done.stderr
     number, said = worker.split(" ", 1)
-    assert "--early" in said, errors
+    assert "--early" in said, done.stderr
     end = time.monotonic() + 20
     while os.path.exists(f"/proc/{number}"):
         assert time.monotonic() < end
         time.sleep(0.05)
     assert not list(own.glob("joinengine-*"))
+
+
+def test_of_a_process_that_has_ended_nothing_stays(tmp_path):
+    """Python would warn of an open file."""
+    ended = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
+    (tmp_path / "own").mkdir()
+    early._clean_up(ended, str(tmp_path / "own"))
+    assert ended.stdin.closed
+    assert not (tmp_path / "own").exists()

@@ -112,17 +112,6 @@ def test_ctrl_c_ends_a_comparison_with_the_runs_that_have_ended(compared, tmp_pa
     assert not done.stdout
 
 
-def test_a_run_writes_its_page(joinengine, tmp_path):
-    page = tmp_path / "run.html"
-    done = joinengine(
-        *("run", "eq5", "--scale", 0.001, "--zipf", 1.3, "--instances", 3, "--report", page)
-    )
-    assert done.stdout.splitlines()[-1] == f"report: {page}"
-    (shown,) = data_of(page)["reports"]
-    assert (shown["query"], shown["layout"], shown["zipf"]) == ("eq5", "auto", 1.3)
-    assert shown["story"]["batches"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -235,10 +224,16 @@ def test_where_the_page_of_a_watched_run_goes_is_checked_before_spark(home, tmp_
 @pytest.mark.parametrize("kind", ["value", "hash"])
 def test_keys_are_told_by_value_unless_hashes_are_asked_for(joinengine, tmp_path, kind):
     """The window empties the state, so the records alone know the value."""
-    joinengine(
+    page = tmp_path / "page.html"
+    done = joinengine(
         *("run", "eq5", "--layout", "mnrt", "--zipf", "1.5", "--scale", 0.001, "--instances", 3),
         *("--window", "10s", "--json", tmp_path / "run.json", "--show-keys", kind),
+        *("--report", page),
     )
+    assert done.stdout.splitlines()[-1] == f"report: {page}"
+    (shown,) = data_of(page)["reports"]
+    assert (shown["query"], shown["layout"], shown["zipf"]) == ("eq5", "mnrt", 1.5)
+    assert shown["story"]["batches"]
     found = json.loads((tmp_path / "run.json").read_text())
     assert found["hot_key"] is not None
     keys = [

@@ -56,20 +56,25 @@ def offered(tmp_path):
     return sorted(path.name for path in (tmp_path / "state/joinengine/offered").glob("*.parquet"))
 
 
-def test_each_result_is_there_once_after_restarts_too(spark, joined, tmp_path):
-    run(joined.to_df(str(tmp_path / "state")), tmp_path)
-    assert rows(spark, tmp_path) == wanted(range(0, 20, 2))
-    add(tmp_path / "a", "1.parquet", range(20, 40))
-    run(joined.to_df(str(tmp_path / "state")), tmp_path)
-    assert rows(spark, tmp_path) == wanted(range(0, 40, 2))
+def test_any_step_of_spark_may_follow_also_the_transform_of_the_join(
+    spark, joined, tmp_path, monkeypatch
+):
+    """And its reader comes in once files may be opened again."""
 
+    def no_file_left(listener):
+        monkeypatch.undo()
+        failed.append(listener)
+        raise OSError(errno.EMFILE, "Too many open files")
 
-def test_any_step_of_spark_may_follow_also_the_transform_of_the_join(spark, joined, tmp_path):
+    failed = []
+    results_frame._door.cache_clear()
+    monkeypatch.setattr(Listener, "accept", no_file_left)
     changed = joined.transform(lambda frame: frame.where("k > 4"))
     frame = changed.to_df(str(tmp_path / "state"))
     assert frame.isStreaming
     run(frame.selectExpr("a + b as sum").dropDuplicates(), tmp_path)
     assert rows(spark, tmp_path) == [(20 * k,) for k in range(6, 20, 2)]
+    assert failed
 
 
 def test_results_wait_until_spark_has_committed_them(spark, joined, tmp_path):
@@ -137,17 +142,22 @@ def test_results_that_another_query_has_fetched_are_missed(spark, joined, tmp_pa
         run(joined.to_df(str(tmp_path / "state")), tmp_path, "other")
 
 
-def test_results_of_another_checkpoint_are_not_taken_for_those_that_were_read(
+def test_each_result_is_there_once_and_those_of_another_checkpoint_are_refused(
     spark, joined, tmp_path
 ):
     """Their batches have the same numbers, and Spark would have left out the first ones."""
-    run(joined.to_df(str(tmp_path / "state")), tmp_path)
-    kept = (tmp_path / "state").rename(tmp_path / "kept")
-    add(tmp_path / "a", "1.parquet", [22])
-    for _ in (1, 2):  # nothing is there; then what a query of its own has left
+
+    def is_refused():
         with pytest.raises(Exception, match="not hold the results of which Spark has read"):
             run(joined.to_df(str(tmp_path / "state")), tmp_path)
-        run(joined.to_df(str(tmp_path / "state")), tmp_path, "other")
+
+    run(joined.to_df(str(tmp_path / "state")), tmp_path)
+    assert rows(spark, tmp_path) == wanted(range(0, 20, 2))
+    kept = (tmp_path / "state").rename(tmp_path / "kept")
+    add(tmp_path / "a", "1.parquet", [22])
+    is_refused()  # nothing is there
+    run(joined.to_df(str(tmp_path / "state")), tmp_path, "other")
+    is_refused()  # what a query of its own has left
     shutil.rmtree(tmp_path / "state")
     kept.rename(tmp_path / "state")
     run(joined.to_df(str(tmp_path / "state")), tmp_path)
@@ -173,17 +183,6 @@ def test_a_frame_costs_neither_a_thread_nor_a_folder_of_its_own(joined, tmp_path
     monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: pytest.fail("another folder"))
     joined.to_df(str(tmp_path / "state"))
     assert waiting() == before
-
-
-def test_readers_come_in_once_files_may_be_opened_again(spark, joined, tmp_path, monkeypatch):
-    def no_file_left(listener):
-        monkeypatch.undo()
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    results_frame._door.cache_clear()
-    monkeypatch.setattr(Listener, "accept", no_file_left)
-    run(joined.to_df(str(tmp_path / "state")), tmp_path)
-    assert rows(spark, tmp_path) == wanted(range(0, 20, 2))
 
 
 def test_options_are_checked_at_once(joined, tmp_path):

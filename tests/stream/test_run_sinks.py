@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from joinengine.lab.queries import sink_places
-from tests.brokers import consume, fresh_topic
 from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
@@ -141,13 +140,6 @@ def test_changes_by_key_are_compared_as_what_is_left(joinengine, tmp_path):
         found = DeltaTable(tmp_path / str(number)).to_pyarrow_table()
         assert ("_change" in found.schema.names) is (not option)
         assert found.num_rows > 1000
-
-
-def test_results_go_to_a_topic(joinengine, broker, own, tmp_path):
-    topic = fresh_topic(broker)
-    joinengine(*own, "--sink", f"kafka:{topic}", "--servers", broker.servers)
-    found = [json.loads(one.value()) for one in consume(broker, topic)]
-    assert sorted((one["k"], one["a"], one["b"]) for one in found) == expected(tmp_path)
 
 
 @pytest.mark.parametrize(

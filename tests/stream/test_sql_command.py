@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.brokers import consume, fresh_topic, produce
 from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
@@ -85,19 +84,6 @@ def test_a_table_is_read_once_and_the_console_shows_rows(joinengine, sources, tm
     table = ("--source", f"purchases=table:{tmp_path / 'purchases'}")
     joinengine("sql", tmp_path / "q.sql", *sources[:2], *table, "--instances", 2)
     assert "|user_id|amount|" in capfd.readouterr().out
-
-
-def test_topics_in_and_out(joinengine, broker, tmp_path):
-    names = fresh_topic(broker, 2), fresh_topic(broker)
-    produce(broker, names[0], [json.dumps({"k": n % 5, "a": n}) for n in range(20)])
-    (tmp_path / "q.sql").write_text("select l.a as one, r.a as two from l join l r on l.k = r.k")
-    joinengine(
-        *("sql", tmp_path / "q.sql", "--servers", broker.servers, "--instances", 2),
-        *("--source", f"l=kafka:{names[0]}", "--columns", "l=k int, a int"),
-        *("--sink", f"kafka:{names[1]}", "--checkpoint", tmp_path / "state"),
-    )
-    found = {tuple(json.loads(one.value()).values()) for one in consume(broker, names[1])}
-    assert found == {(a, b) for a in range(20) for b in range(20) if a % 5 == b % 5}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,11 @@ pytestmark = pytest.mark.spark
 WRITES = os.environ.get("JOINENGINE_WRITE_PICTURES") == "1"
 #: The keys that are hot change while it runs.
 RUN = "run eq5 --layout mnrt --zipf 1.3 --live".split()
-RUN += ["--shift-every", "320s"] if WRITES else "--scale 0.02 --shift-every 64s".split()
+RUN += (
+    ["--shift-every", "320s"]
+    if WRITES
+    else "--scale 0.004 --interval-rows 3000 --shift-every 64s".split()
+)
 COMPARE = "compare eq5 --layouts hash,mnrt --zipf 1.2 --work-per-tuple 100us".split()
 COMPARE += "--scale 0.01 --interval-rows 20000".split()
 #: What a reader waits for at most, while the machine does other things too.

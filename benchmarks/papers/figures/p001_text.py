@@ -68,9 +68,8 @@ def local_bound() -> list[Finding]:
 
 def overload() -> list[Finding]:
     """Section 5.1: more workers than the top key's two can keep pace with."""
-    found, stated = list[float](), list[float]()
+    found, stated, keys = list[float](), list[float](), stream("WP")
     for workers in (30, 50, 100):
-        keys = stream("WP")
         report = play("pkg", keys, one_source(keys), Setting(workers))
         found.append(report["relative_imbalance"])
         stated.append(float((keys == 0).mean()) / 2 - 1 / workers)
