@@ -116,9 +116,9 @@ def test_any_join(seed, tmp_path):
 
 def test_the_cases_find_something():
     """If all random joins were empty, they would prove nothing."""
-    cases = [make(seed) for seed in range(FAST)]
+    cases = [make(seed) for seed in range(FAST // 2)]
     sizes = [oracle(case).total() for case in cases]
-    assert sum(size > 0 for size in sizes) > FAST * 0.6
+    assert sum(size > 0 for size in sizes) > len(sizes) * 0.6
     assert {case.how for case, size in zip(cases, sizes, strict=True) if size} >= {
         *("inner", "left", "right", "full", "left_semi", "left_anti")
     }

@@ -170,8 +170,8 @@ def test_any_statement(seed, tmp_path):
 
 def test_the_statements_find_something():
     sizes = []
-    for seed in range(FAST):
+    for seed in range(FAST // 2):
         rng = random.Random(seed)
         text = statement(rng)
         sizes.append(oracle(text, {name: rows_of(rng, name) for name in SCHEMAS}).num_rows)
-    assert sum(size > 0 for size in sizes) > FAST * 0.5
+    assert sum(size > 0 for size in sizes) > len(sizes) * 0.5

@@ -204,8 +204,8 @@ def test_any_chain(seed, tmp_path):
 
 def test_the_chains_find_something():
     sizes = []
-    for seed in range(FAST):
+    for seed in range(FAST // 2):
         tree = Tree(seed)
         batches = tree.batches()
         sizes.append(oracle(tree, batches, tree.join._results.schema.names).total())
-    assert sum(size > 0 for size in sizes) > FAST * 0.4
+    assert sum(size > 0 for size in sizes) > len(sizes) * 0.4
