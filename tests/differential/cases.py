@@ -8,7 +8,9 @@ import os
 import random
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -100,6 +102,14 @@ class Case:
             f"{self.layout}, {self.left.num_rows} x {self.right.num_rows} rows in "
             f"{len(self.batches)} batches, changes {self.schedule}"
         )
+
+
+@cache
+def database():
+    """DuckDB for all cases, which register their tables anew: to start it takes longer."""
+    db = duckdb.connect()
+    db.execute("set timezone = 'UTC'")
+    return db
 
 
 def seeds(fast, most):

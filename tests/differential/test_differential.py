@@ -9,7 +9,6 @@ import math
 import tempfile
 from collections import Counter
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +18,7 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts import choose
 from joinengine.sources.readings import Reading
 from joinengine.state.wished import Relayout
-from tests.differential.cases import PREDICATES, make, seeds
+from tests.differential.cases import PREDICATES, database, make, seeds
 from tests.harness import LocalQuery
 from tests.reference.nested_loop import nested_loop
 
@@ -45,12 +44,11 @@ def oracle(case):
             k = "l.k" if one_sided else "coalesce(l.k, r.k)"
             columns = f", {k} * {slide} as window_start, {k} * {slide} + {size} as window_end"
     kind = case.how.removeprefix("left_") if one_sided else case.how
-    with duckdb.connect(":memory:") as db:
-        db.execute("set timezone = 'UTC'")
-        for name, table in (("left_rows", case.left), ("right_rows", case.right)):
-            db.register(name, table.append_column("k", pa.nulls(table.num_rows, pa.int64())))
-        sql = f"select {', '.join(shown)}{columns} from {left} l {kind} join {right} r on {on}"
-        return as_rows(db.sql(sql).to_arrow_table())
+    db = database()
+    for name, table in (("left_rows", case.left), ("right_rows", case.right)):
+        db.register(name, table.append_column("k", pa.nulls(table.num_rows, pa.int64())))
+    sql = f"select {', '.join(shown)}{columns} from {left} l {kind} join {right} r on {on}"
+    return as_rows(db.sql(sql).to_arrow_table())
 
 
 def floored(number, by):

@@ -12,14 +12,13 @@ import random
 from collections import Counter
 from decimal import Decimal
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 from joinengine import Stream, sql
 from joinengine.sources.readings import Reading
 from joinengine.sources.transforms import stepped
-from tests.differential.cases import EPOCH, TIME, seeds
+from tests.differential.cases import EPOCH, TIME, database, seeds
 from tests.harness import LocalQuery
 
 FAST, ALL = 30, 1000
@@ -144,11 +143,9 @@ def results(plan, data, folder, n_batches):
 
 
 def oracle(text, data):
-    with duckdb.connect() as db:
-        db.execute("set timezone = 'UTC'")
-        for name, rows in data.items():
-            db.register(name, pa.Table.from_batches([rows]))
-        return db.sql(text).to_arrow_table()
+    for name, rows in data.items():
+        database().register(name, pa.Table.from_batches([rows]))
+    return database().sql(text).to_arrow_table()
 
 
 @pytest.mark.parametrize("seed", seeds(FAST, ALL))

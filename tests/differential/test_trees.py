@@ -12,7 +12,6 @@ import itertools
 import random
 from collections import Counter
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -22,7 +21,7 @@ from joinengine.lab.inline.inline_jobs import InlineJobs
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Table
 from joinengine.state.wished import Relayout
-from tests.differential.cases import seeds
+from tests.differential.cases import database, seeds
 from tests.harness import Killed, LocalQuery
 from tests.laws.cases import DISORDERED, SHUFFLED
 
@@ -178,12 +177,11 @@ def results(tree, batches, folder, *, ends):
 
 
 def oracle(tree, batches, names):
-    with duckdb.connect() as db:
-        db.execute("set timezone = 'UTC'")
-        for n in range(tree.n):
-            db.register(f"s{n}", table(n, [row for both in batches for row in both[n]]))
-        shown = (f"epoch_us({c})" if c.startswith("t") else c for c in names)
-        return Counter(db.sql(f"select {', '.join(shown)} from ({tree.sql})").fetchall())
+    for n in range(tree.n):
+        whole = table(n, [row for both in batches for row in both[n]])
+        database().register(f"s{n}", whole)
+    shown = (f"epoch_us({c})" if c.startswith("t") else c for c in names)
+    return Counter(database().sql(f"select {', '.join(shown)} from ({tree.sql})").fetchall())
 
 
 @pytest.mark.parametrize("seed", seeds(FAST, ALL))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from joinengine.driver.settings import Settings
 from joinengine.lab.emulation.emulating import Emulation
+from joinengine.model.conditions import band
+from tests.laws.cases import everything, of_keys
 
 #: A planner that re-plans for the smallest imbalance and gain, by the last interval alone.
 NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
@@ -35,6 +39,19 @@ def feed(query, batches, losses, restarts=()):
         lost |= {number: gone} if gone else {}
         query.run_tuples(number, left, right)
     return lost
+
+
+#: A band of keys, which tell how far apart two tuples are.
+NEAR = band("lk", "rk", lower=-2, upper=1)
+
+
+def check_near(query, batches):
+    """The results are all pairs within NEAR."""
+    left, right = everything(batches)
+    rights = of_keys(right)
+    pairs = Counter(a + b for a in left for lead in range(-2, 2) for b in rights[a[0] + lead])
+    assert pairs
+    assert dict(query.output()) == dict(pairs)
 
 
 def joins(query):

@@ -308,7 +308,7 @@ def expected_running(tuples, rows):
     kills={(1, "joined")},
     twice=True,
     way=DISORDERED,
-    memory=600,
+    memory=1200,
 )
 @given(
     batches=streams(),

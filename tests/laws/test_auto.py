@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing import dividing
@@ -26,7 +26,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import PAIR, Mode, Side
 from joinengine.routing.table import RoutingTable
 from tests.harness import LocalQuery, two_way
-from tests.laws.cases import feed, matched, relaxed
+from tests.laws.cases import feed, matched, relaxed, tries
 from tests.laws.intervals import counted
 
 
@@ -45,7 +45,7 @@ def placement(layout, key):
 # The cheapest mode
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(seed=st.integers(0, 10**6), instances=st.sampled_from([2, 3, 5, 8, 16]))
 def test_the_way_is_the_best_of_all(seed, instances):
     """Beside each mode over each number of homes, reckoned one by one."""

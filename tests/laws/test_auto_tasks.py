@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.hosting import at_instances, over_tasks
@@ -15,6 +15,7 @@ from joinengine.layouts import auto as rules
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.routing.moves import Moves, Pull
 from joinengine.routing.table import RoutingTable
+from tests.laws.cases import tries
 from tests.laws.intervals import counted
 
 TASK_PART = rules.TASK_PART
@@ -35,7 +36,7 @@ def plan_of(interval, instances, choice=None, repeated=1):
     return choice.plan(choice.start(instances), [interval] * repeated)
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     seed=st.integers(0, 10**6),
     part=st.sampled_from([0.0, 0.01, 0.5, 3.0]),
@@ -166,7 +167,7 @@ def test_a_plan_needs_no_light_keys(zipf, crowd, instances):
     assert greatest[1] <= 1.02 * greatest[0]
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     seed=st.integers(0, 10**6),
     hosts=st.sampled_from([2, 3, 4]),
@@ -210,7 +211,7 @@ def test_a_key_keeps_its_home_at_a_task():
     assert base_home in placed.homes
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(seed=st.integers(0, 10**6), hosts=st.sampled_from([2, 3]))
 def test_loads_of_tasks_are_those_of_their_instances(seed, hosts):
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from joinengine.kernels import avro_decoding
@@ -22,8 +22,9 @@ from joinengine.sources import kafka_avro
 from joinengine.sources.avro_schemas import columns_of
 from joinengine.sources.kafka_avro import read_avro
 from joinengine.world.schema_registry import Registry
+from tests.laws.cases import tries
 
-many = settings(max_examples=60, deadline=None)
+many = tries(150)
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 2**62, -(2**63), 2**55, 2**56])
 TIMES = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))
 

@@ -237,7 +237,7 @@ def test_cells_of_one_hash_are_told_apart(layout, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "joinengine.exchange.keying.mix_cells", lambda hashes, cells: np.full_like(hashes, 7 << 24)
     )
-    fed = batches(8, n=4, most=40)
+    fed = batches(8, n=3, most=40)
     on = band("lk", "rk", lower=-3, upper=3)
     query = LocalQuery(tmp_path, two_way(None, 4, on), layout, choice=CHOICES[layout])
     feed(query, fed)

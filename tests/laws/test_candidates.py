@@ -78,7 +78,12 @@ def bound(batches, window, key):
         return [(key(row), row) for row in timed if key(row) is not None]
 
     left, right = (able(side) for side in everything(batches))
-    near = sum(k == other and is_near(window, a, b) for k, a in left for other, b in right)
+    near = 0
+    for k in {k for k, _ in left}:
+        times = [np.array([row[2] or 0 for at, row in side if at == k]) for side in (left, right)]
+        (n, m) = map(len, times)
+        pairs = np.repeat(times[0], m), np.tile(times[1], n)
+        near += n * m if window is None else int(window.near(*pairs).sum())
     tuples, held = 0, (Counter(), Counter())
     for batch in batches:
         arrived = [Counter(k for k, _ in able(side)) for side in batch]

@@ -82,16 +82,16 @@ def test_explain_says_that_a_row_is_kept_until_its_deletion(open_end):
 
 def test_the_state_follows_the_rows_and_not_their_changes():
     with tempfile.TemporaryDirectory() as folder:
-        query, held, batches = Changing(folder, joined(), "hash"), [], []
-        for batch in range(40):
+        query, held, batches, many = Changing(folder, joined(), "hash"), [], [], 24
+        for batch in range(many):
             rows = [(key, key, key, sign) for key in range(50) for sign in (3, -1, 1, -3)]
             rows += [(99, batch, 0, 1)]
             batches.append((rows, [(99, 0, 0, 1)]))
             query.run_tuples(batch, *batches[-1])
             held.append(query.state.shelves.rows)
-        assert max(held) < 10 * 201, "rows of some batches, of 40"
+        assert max(held) < 10 * 201, "rows of some batches"
         assert query.net() == net_of_pairs(batches)
-        assert sum(query.net().values()) == 40 * 40
+        assert sum(query.net().values()) == many * many
 
 
 rows_of_columns = st.lists(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.loads import gather_loads
@@ -13,9 +13,9 @@ from joinengine.model.keys import PAIR, U_BITS, U_ONE, Mode, Placement
 from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.routing.routes import BACKUP, BOTH, PROBE
 from joinengine.routing.table import RoutingTable, strips
-from tests.laws.cases import INSTANCES, placements
+from tests.laws.cases import INSTANCES, placements, tries
 
-many = settings(max_examples=100, deadline=None)
+many = tries(150)
 hashes = st.integers(0, (1 << 40) - 1) | st.integers(0, 9)
 #: In any order, as re-plans leave them.
 tables = st.dictionaries(hashes, placements(), max_size=8).map(RoutingTable)

@@ -27,7 +27,7 @@ from joinengine.routing.routes import BACKUP, only
 from joinengine.state.run import RunStore
 from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
-from tests.laws.cases import CHOICES, relaxed, streams, windows
+from tests.laws.cases import CHOICES, each_router, relaxed, streams, windows
 
 COUNTING = [name for name, choice in CHOICES.items() if choice.counts_keys]
 
@@ -101,7 +101,7 @@ def check(query, seen):
     return len(candidates)
 
 
-@pytest.mark.parametrize("layout", COUNTING)
+@pytest.mark.parametrize("layout", each_router(COUNTING))
 @relaxed
 @given(
     batches=streams(),

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing import llfd, mixed
@@ -17,6 +17,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.model.keys import Placement
 from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
+from tests.laws.cases import tries
 from tests.reference import readjusting
 
 
@@ -39,7 +40,7 @@ def some_loads(draw, most_keys=40):
     return gather_loads([interval], RoutingTable(table), Modulo(instances))
 
 
-@settings(max_examples=60, deadline=None)
+@tries(150)
 @given(
     loads=some_loads(),
     imbalance=st.sampled_from([0.0, 0.05]),
@@ -67,7 +68,7 @@ def tried_everywhere(assignment, item):
 
 
 @pytest.mark.parametrize("planner", [plan_llfd, plan_mintable, plan_minmig])
-@settings(max_examples=40, deadline=None)
+@tries(100)
 @given(loads=some_loads(), imbalance=st.sampled_from([0.0, 0.05]))
 def test_llfd_looks_for_no_room_where_there_is_none(planner, loads, imbalance):
     ours = planner(loads, imbalance)
@@ -76,7 +77,7 @@ def test_llfd_looks_for_no_room_where_there_is_none(planner, loads, imbalance):
 
 
 @pytest.mark.parametrize("degree", [None, 2])
-@settings(max_examples=30, deadline=None)
+@tries(75)
 @given(loads=some_loads(), table_limit=st.sampled_from([0, 3, 3000]))
 def test_ranks_of_priorities_are_as_good_as_the_priorities(degree, loads, table_limit):
     ours = plan_mixed_bf(loads, 0.05, table_limit=table_limit, degree=degree)

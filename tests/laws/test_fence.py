@@ -7,10 +7,11 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.model.keys import PAIR, Side
+from tests.laws.cases import tries
 from tests.reference.fence import BUGS, Disk, Driver, Failed, Stopped
 
 STEPS = (
@@ -91,7 +92,7 @@ moves = st.tuples(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@tries(500)
 @given(st.lists(moves, max_size=12), st.booleans(), st.booleans())
 def test_whoever_sleeps_does_no_harm(schedule, manners, last_first):
     check(play(schedule, manners=manners, last_first=last_first))

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.costs import Load
@@ -25,7 +25,7 @@ from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 from tests.harness import LEFT, LocalQuery, two_way
-from tests.laws.cases import check_results, relaxed, skewed_batches
+from tests.laws.cases import check_results, relaxed, skewed_batches, tries
 from tests.laws.losing import NERVOUS
 
 
@@ -50,7 +50,7 @@ def cases(draw):
     return layout, layout.start(instances), counted
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(cases())
 def test_a_plan_keeps_copies_apart_and_loses_none(case):
     layout, start, counted = case
@@ -73,7 +73,7 @@ def test_a_plan_keeps_copies_apart_and_loses_none(case):
         table, counted = new, counted._replace(arrived=counted.arrived[:, ::-1])
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(cases())
 def test_who_only_changes_roles_moves_nothing(case):
     layout, start, counted = case

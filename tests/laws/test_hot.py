@@ -24,7 +24,7 @@ from joinengine.operators import hot
 from joinengine.state.run import OpenRun, Run
 from joinengine.state.run_file import Page
 from tests.harness import LocalQuery, two_way
-from tests.laws.cases import CHOICES, EACH_ROUTER, enough, relaxed, streams
+from tests.laws.cases import CHOICES, EACH_ROUTER, each_router, enough, relaxed, streams
 
 KEYED = [name for name, choice in LAYOUTS.items() if isinstance(choice().start(4), KeyBased)]
 COUNTED = [name for name in KEYED if CHOICES[name].counts_keys]
@@ -68,7 +68,7 @@ def few_heavy_keys(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_heavy_keys")
-@pytest.mark.parametrize("layout", COUNTED)
+@pytest.mark.parametrize("layout", each_router(COUNTED))
 @relaxed
 @given(batches=streams())
 def test_the_model_of_hash_is_what_hash_does(layout, batches):

@@ -223,7 +223,7 @@ def test_a_semi_join_over_the_full_history(batches, layout):
 
 def test_a_semi_join_over_the_full_history_lets_go_of_what_has_matched(tmp_path):
     """Rows that have matched wait for nothing, and their marks say nothing more."""
-    query, many = LocalQuery(tmp_path, two_way(None, 2, how="left_semi"), "hash"), 40
+    query, many = LocalQuery(tmp_path, two_way(None, 2, how="left_semi"), "hash"), 25
     for batch in range(many):
         query.run_tuples(
             batch, [(n, batch, 0) for n in range(4)], [(n, batch, 0) for n in range(3)]

@@ -19,6 +19,7 @@ from joinengine.balancing.workspace import Workspace
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import KeyBased, Planned
 from joinengine.model.keys import Mode
+from tests.laws.cases import tries
 
 #: How far above the least maximum a plan may end.
 NEAR = 1.05
@@ -95,7 +96,7 @@ def small(draw, *, most_keys, divided):
 
 
 @pytest.mark.parametrize("planner", SPLITTING)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(tries(60), derandomize=True)
 @given(loads=small(most_keys=4, divided=True), imbalance=st.sampled_from([0.0, 0.05]))
 def test_divided_keys_end_near_the_least_of_all_plans(planner, loads, imbalance):
     plan = SPLITTING[planner](loads, imbalance)
@@ -106,7 +107,7 @@ def test_divided_keys_end_near_the_least_of_all_plans(planner, loads, imbalance)
 
 
 @pytest.mark.parametrize("layout", WHOLE)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(tries(60), derandomize=True)
 @given(loads=small(most_keys=7, divided=False))
 def test_whole_keys_end_at_the_least_of_all_plans(layout, loads):
     choice, n = LAYOUTS[layout](imbalance=0.0), loads.n_instances
@@ -131,7 +132,7 @@ def bound(loads):
 
 
 @pytest.mark.parametrize("planner", SPLITTING)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(tries(25), derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     instances=st.sampled_from([4, 16, 64]),
@@ -149,7 +150,7 @@ def test_divided_keys_end_near_the_bound(planner, seed, instances, exponent, cop
     assert level.max() <= max(limit, NEAR_BOUND * bound(loads)) * (1 + 1e-6)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(tries(60), derandomize=True)
 @given(seed=st.integers(0, 10**6), instances=st.integers(1, 20), keys=st.integers(1, 60))
 def test_levelling_and_exchanging_never_raise_the_maximum(seed, instances, keys):
     rng = np.random.default_rng(seed)
@@ -193,7 +194,7 @@ def counted(rng, keys, instances):
 
 
 @pytest.mark.parametrize("layout", PLANNED)
-@settings(max_examples=25, deadline=None)
+@tries(25)
 @given(seed=st.integers(0, 10**6), instances=st.integers(2, 9), work=st.booleans())
 def test_no_plan_ends_above_what_it_began_with(layout, seed, instances, work):
     """Plan after plan, as keys turn hot and cold."""

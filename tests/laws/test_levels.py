@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.backup_levels import Levels, wanted_backups, with_backups
@@ -30,6 +30,7 @@ from tests.laws.cases import (
     relaxed,
     skewed_batches,
     streams,
+    tries,
 )
 from tests.laws.losing import NERVOUS
 
@@ -141,7 +142,7 @@ def test_levels_outlive_switches_and_resizes(at, instances, seed):
             choice=Mixed(**NERVOUS),
             settings=Settings(schedule=schedule),
         )
-        batches = skewed_batches(8, seed=seed)
+        batches = skewed_batches(7, seed=seed)
         for number, batch in enumerate(batches):
             query.run_tuples(number, *batch)
             query.restart()  # the wish is known from the manifest alone
@@ -179,7 +180,7 @@ def planned(draw):
     return loads, given_, rng.integers(0, 4, len(hashes))
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(planned())
 def test_copies_come_and_go_apart_and_homes_stay(case):
     loads, levels, named = case

@@ -191,7 +191,7 @@ def played(folder, plan, batches, layout="hash", **settings):
 def test_the_tuples_of_the_first_stream_are_shared_out(layout, tmp_path):
     batches = [
         tuple([(0 if i % 3 else i, i, 1000 * batch + i) for i in range(n)] for n in (240, 4, 4))
-        for batch in range(6)
+        for batch in range(4)
     ]
     plan = chained(CHOICES[layout], instances=4)
     query, tables = played(tmp_path, plan, batches, layout, load=Load.TUPLES)

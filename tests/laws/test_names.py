@@ -34,7 +34,7 @@ BATCHES = [
         [(i % 3, 10 * i, 40 * b + i) for i in range(6)] + [(None, b, 40 * b)],
         [(i, 10 * i + b, 40 * b + 2 * i) for i in range(1, 5)] + [(9, 5, -90)],
     )
-    for b in range(4)
+    for b in range(3)
 ]
 
 

@@ -20,7 +20,7 @@ from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
 from tests.harness import TIME, LocalQuery
-from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes, ways
+from tests.laws.cases import CHOICES, each_router, feed, kills, relaxed, sizes, ways
 
 WHOLE = [
     name for name, choice in LAYOUTS.items() if choice.keeps_keys_whole and choice.serves_aggregates
@@ -107,7 +107,7 @@ def novelty(layout, history, delay_us=300_000):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize("layout", WHOLE)
+@pytest.mark.parametrize("layout", each_router(WHOLE))
 @relaxed
 @example(
     batches=HOT_TEXTS,

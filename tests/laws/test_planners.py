@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.loads import gather_loads
@@ -15,6 +15,7 @@ from joinengine.balancing.statistics import Interval, skew
 from joinengine.model.keys import U_ONE
 from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
+from tests.laws.cases import tries
 
 PLANNERS = [plan_qmmp, plan_mnrt]
 
@@ -41,7 +42,7 @@ def replan(planner, interval, instances, table, imbalance):
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(case=intervals(both_sides=False), imbalance=st.sampled_from([0.0, 0.02, 0.3]))
 def test_any_tolerance_is_reached(planner, case, imbalance):
     interval, instances = case
@@ -55,7 +56,7 @@ def test_any_tolerance_is_reached(planner, case, imbalance):
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(case=intervals(both_sides=True), imbalance=st.sampled_from([0.0, 0.02, 0.3]))
 def test_each_key_is_placed_wholly(planner, case, imbalance):
     interval, instances = case

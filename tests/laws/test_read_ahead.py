@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from itertools import groupby
 
 import pyarrow as pa
@@ -57,12 +58,18 @@ def portion_of(chosen):
     return encode(Portion(tuple((key[0], tuple(g for _, g in part)) for key, part in parts)))
 
 
+@cache
+def values_in(file):
+    """The values of a file, which no test changes once it has asked."""
+    return pq.read_table(file)["value"].to_pylist()
+
+
 def values_of(chosen):
     """(source, value) of all tuples of these row groups, in their order."""
     return [
         (source, value)
         for source, group in chosen
-        for value in pq.read_table(group.file)["value"].to_pylist()[group.group * ROWS :][:ROWS]
+        for value in values_in(group.file)[group.group * ROWS :][:ROWS]
     ]
 
 

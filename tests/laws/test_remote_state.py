@@ -94,7 +94,7 @@ def written(monkeypatch):
 def test_results_are_those_of_the_nested_loop(world, layout, inlined):
     """Also after restarts, and with workers that know nothing."""
     query = query_of(world, layout, WINDOW)
-    batches = skewed_batches(6)
+    batches = skewed_batches(5)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
         if number in (1, 3):
@@ -119,7 +119,7 @@ def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed, inlined
             raise Killed(name)
 
     query = query_of(world, "mnrt", WINDOW, InlineJobs(world=world, twice=True, step=perhaps))
-    batches = skewed_batches(5)
+    batches = skewed_batches(4)
     for number, (left, right) in enumerate(batches):
         alive = False
         while not alive:
@@ -141,7 +141,7 @@ def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed, inlined
 def test_an_instance_that_fails_is_taken_over_by_its_backups(world):
     losses = failing({3: (1,)})
     query = query_of(world, "ftlb", WINDOW, choice=Ftlb(), settings=losses)
-    batches = skewed_batches(6)
+    batches = skewed_batches(5)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
     assert any(join.lost.instances for record in query.records for join in record.joins)
@@ -156,7 +156,7 @@ def files_of(query):
 def test_small_batches_write_no_run_files_until_their_runs_are_merged(world):
     """Also through a restart, and with workers that know nothing."""
     query = query_of(world, "hash", WINDOW)
-    batches = skewed_batches(6)
+    batches = skewed_batches(5)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
         is_inlined = {one.content is not None for one in files_of(query)}
@@ -169,18 +169,16 @@ def test_small_batches_write_no_run_files_until_their_runs_are_merged(world):
 
 
 def test_what_is_inlined_stays_within_bounds(world, monkeypatch):
-    monkeypatch.setattr(step, "INLINED_BYTES", 60_000)
+    monkeypatch.setattr(step, "INLINED_BYTES", 20_000)
     query, sizes, kinds = query_of(world, "mnrt"), [], set()
-    batches = [
-        [[(n * 31 % 5000, n, 0) for n in range(k, k + 300)]] * 2 for k in range(0, 3600, 300)
-    ]
+    batches = [[[(n * 31 % 5000, n, 0) for n in range(k, k + 150)]] * 2 for k in range(0, 900, 150)]
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
         files = files_of(query)
         sizes.append(sum(one.size_bytes for one in files if one.content is not None))
         kinds |= {one.content is None for one in files}
     assert kinds == {False, True}
-    assert 30_000 < max(sizes) <= 60_000
+    assert 10_000 < max(sizes) <= 20_000
     query.finish(len(batches))
     check_results(query, batches, None)
 
@@ -189,7 +187,7 @@ def test_copies_in_a_store_are_of_what_is_written(world):
     """The manifest has the rest, so a lost instance finds it there."""
     losses = failing({3: (1,)}, recovery=Recovery.STORE)
     query = query_of(world, "hash", WINDOW, settings=losses)
-    batches = skewed_batches(6)
+    batches = skewed_batches(5)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
     assert any(join.lost.instances for record in query.records for join in record.joins)
@@ -199,7 +197,7 @@ def test_copies_in_a_store_are_of_what_is_written(world):
 
 def test_each_batch_tells_what_tasks_have_found_in_their_caches(world, written):
     query = query_of(world, "mnrt")
-    for number, (left, right) in enumerate(skewed_batches(7)):
+    for number, (left, right) in enumerate(skewed_batches(6)):
         query.run_tuples(number, left, right)
         if number == 3:  # as on another machine
             query.jobs.stores = RunStores(world)
@@ -222,7 +220,7 @@ def test_slices_that_move_are_read_by_ranges(world, written, monkeypatch, layout
     monkeypatch.setattr(run, "SAVED_BYTES", 0)
     found = counted(monkeypatch)
     query = query_of(world, layout, WINDOW)
-    batches = skewed_batches(6)
+    batches = skewed_batches(4)
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
         query.jobs.stores = RunStores(world)

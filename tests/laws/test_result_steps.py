@@ -17,7 +17,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream
 from tests.harness import LEFT, RIGHT, LocalQuery
-from tests.laws.cases import CHOICES, HOT, enough, feed, kills, relaxed, streams, ways
+from tests.laws.cases import CHOICES, HOT, each_router, enough, feed, kills, relaxed, streams, ways
 from tests.laws.changing import FED, Changing, joined, net_of_pairs
 from tests.laws.changing import streams as streams_of_changes
 
@@ -92,7 +92,7 @@ calm = streams().map(
 )
 
 
-@pytest.mark.parametrize("layout", EACH)
+@pytest.mark.parametrize("layout", each_router(EACH))
 @relaxed
 @given(calm, kills, st.booleans(), ways, st.sampled_from(["inner", "left", "full"]))
 def test_steps_are_those_of_python(layout, batches, kills, twice, way, how):
@@ -103,7 +103,7 @@ def test_steps_are_those_of_python(layout, batches, kills, twice, way, how):
     assert found
 
 
-@pytest.mark.parametrize("layout", EACH)
+@pytest.mark.parametrize("layout", each_router(EACH))
 @relaxed
 @given(calm, kills, st.booleans(), ways, st.booleans())
 def test_steps_may_stand_between_two_operators(layout, batches, kills, twice, way, renamed):

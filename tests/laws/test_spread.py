@@ -79,7 +79,7 @@ def query_of(spread, **more):
 def test_no_result_is_lost_with_an_instance(spread, settings, wishes, losses, restarts, lazy, seed):
     """One after another, each once the one before has its copies again, or is not its backup."""
     query = query_of(spread, choice=settings, settings=Settings(schedule=wishes, lazy=lazy))
-    batches = skewed_batches(8, seed=seed)
+    batches = skewed_batches(7, seed=seed)
     for number, sides in enumerate(batches):
         if number in restarts:
             query.restart()
@@ -124,9 +124,9 @@ def test_several_lost_at_once_take_along_only_keys_with_all_copies_there(
 @pytest.mark.parametrize("spread", SPREADS)
 def test_all_copies_come_again_and_homes_return(spread):
     """The keys of a lost instance go on at `spread` others, which refill it."""
-    choice = {"imbalance": 9.0, "refill_rows": 200}
+    choice = {"imbalance": 9.0, "refill_rows": 400}
     query = query_of(spread, choice=choice)
-    batches = skewed_batches(14)
+    batches = skewed_batches(10)
     feed(query, batches[:3], {2: {1}})
     roles = query.layout.base.roles
     others = 5 if spread == "all" else spread
@@ -134,7 +134,7 @@ def test_all_copies_come_again_and_homes_return(spread):
     assert len(heirs) == others
     assert 1 not in heirs
     before = query.choice.start(6)
-    for number in range(3, 14):
+    for number in range(3, 10):
         query.run_tuples(number, *batches[number])
     check_results(query, batches)
     assert query.layout == before

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.kernels.comparing import equal_at
 from joinengine.kernels.hashing import hash_columns
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import passes
+from tests.laws.cases import tries
 
 SCHEMA = pa.schema([("s", pa.string())])
 #: Characters with a meaning in constants, patterns or SQL, and some others; no character 0.
@@ -29,7 +30,7 @@ def literal_pattern(text):
     return "".join("\\" + one if one in "\\%_" else one for one in text)
 
 
-@settings(max_examples=30, deadline=None)  # each compiles three predicates
+@tries(60)  # each compiles three predicates
 @given(text=texts, other=texts)
 @example(text="\\", other="\\\\")
 @example(text="10%", other="10x")

@@ -81,7 +81,7 @@ def replanned(query):
 @example(intervals=3, level=2, restarted=True)
 def test_all_keys_are_told_after_an_imbalance_alone(intervals, level, restarted):
     """After as many batches as the load is taken over there is a plan."""
-    hot = [False] * level + [True] * (intervals + 1) + [False] * 10
+    hot = [False] * level + [True] * (intervals + 1) + [False] * (2 * intervals + 1)
     batches, late = batches_of(hot), hash_of(LATE)
     with tempfile.TemporaryDirectory() as folder:
         # In tuples, since pairs grow with the state, and noise counts for nothing here.

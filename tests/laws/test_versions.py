@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.driver import relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS
@@ -160,8 +161,10 @@ def test_too_many_versions_are_gathered_into_one(tmp_path):
     check_results(query, batches)
 
 
-def test_too_many_plans_are_gathered_into_one(tmp_path):
-    n = 2 * MOST_VERSIONS + 4
+def test_too_many_plans_are_gathered_into_one(tmp_path, monkeypatch):
+    most = 5
+    monkeypatch.setattr(relayout, "MOST_VERSIONS", most)
+    n = 2 * most + 4
     serial = iter(range(10**6))
     batches = [
         ([((b // 2) % 9, next(serial), 0) for _ in range(20)], [(b % 9, next(serial), 0)])
@@ -171,8 +174,8 @@ def test_too_many_plans_are_gathered_into_one(tmp_path):
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
     versions = live_versions(query)
-    assert max(versions) == MOST_VERSIONS, versions
-    assert 1 in versions[versions.index(MOST_VERSIONS) :], versions
+    assert max(versions) == most, versions
+    assert 1 in versions[versions.index(most) :], versions
     check_results(query, batches)
 
 

@@ -33,7 +33,7 @@ from joinengine.model.windows import within
 from joinengine.operators.join import candidate_pairs
 from joinengine.state.plain_states import costs_from_json, costs_to_json
 from tests.harness import LocalQuery, two_way
-from tests.laws.cases import CHOICES, relaxed, skewed_batches, streams, windows
+from tests.laws.cases import CHOICES, each_router, relaxed, skewed_batches, streams, windows
 
 
 class Turned(Timeless):
@@ -57,7 +57,7 @@ def newest(query):
 # What tasks tell
 
 
-@pytest.mark.parametrize("layout", WEIGHED)
+@pytest.mark.parametrize("layout", each_router(WEIGHED))
 @relaxed
 @given(batches=streams(), window=windows, on=st.sampled_from([None, "band"]), lazy=st.booleans())
 def test_pairs_and_results_are_told_once(layout, batches, window, on, lazy):
