@@ -27,7 +27,7 @@ ROOT = Path(joinengine.__file__).parent
 LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 RUNNERS = {"eval", "exec", "compile", "__import__"}
 #: To parse all files takes far longer than to look for these words.
-WORDS = re.compile("|".join([*LOADERS, *RUNNERS, "allow_pickle"]))
+WORDS = re.compile(rf"\b({'|'.join([*LOADERS, *RUNNERS, 'allow_pickle'])})\b")
 
 
 def named(node):
