@@ -43,6 +43,8 @@ SHARING = (
     *("test_disks.py", "test_shuffled.py", "test_resident.py", "test_remote.py"),
     *("faults/test_fence.py", "test_lakes_remote.py", "test_chaos.py", "test_tpch.py"),
     *("test_scaling.py", "test_prometheus.py", "test_sql_queries.py", "test_remote_state.py"),
+    *("test_form.py", "test_imports.py", "faults/test_damage.py"),
+    *("test_nexmark.py", "test_nexmark_peers.py"),
 )
 #: The first file, by name, for the second session: both sessions then take about as long.
 SECOND = "test_outputs.py"

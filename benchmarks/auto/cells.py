@@ -8,6 +8,7 @@ drawn before anything was run, and is the same for ever.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ def batches(cell: Cell) -> Iterator[Frame]:
     rng = np.random.default_rng(7)
     sizes = _sizes(cell)
     for number in range(BATCHES[cell.rows]):
-        parts = (_parts(cell, side) for side in (0, 1))
+        parts = (_parts(cell.stream, cell.zipf, side) for side in (0, 1))
         turned = number // SHIFT_EVERY * (KEYS // 7) if cell.stream == "shift" else 0
         yield [
             _rows(letter, size, part, turned, number, rng)
@@ -98,16 +99,18 @@ def batches(cell: Cell) -> Iterator[Frame]:
 
 def pairs(cell: Cell) -> float:
     """How many pairs match, roughly, in all batches."""
-    left, right = (_parts(cell, side) for side in (0, 1))
-    n, sizes, count = len(left), _sizes(cell), BATCHES[cell.rows]
-    right = (
-        np.convolve(np.r_[right, np.zeros(n - len(right))], np.ones(3), "same")
-        if (cell.stream == "bnci")
-        else right
-    )
-    met = float(left[: len(right)] @ right[: len(left)]) * sizes[0] * sizes[1]
+    sizes, count = _sizes(cell), BATCHES[cell.rows]
     reach = min(2 * cell.window, 1.0) * count if cell.window is not None else count**2
-    return met * reach
+    return _met(cell.stream, cell.zipf) * sizes[0] * sizes[1] * reach
+
+
+@cache
+def _met(stream: str, zipf: float) -> float:
+    """The part of all pairs that match."""
+    left, right = (_parts(stream, zipf, side) for side in (0, 1))
+    if stream == "bnci":
+        right = np.convolve(right, np.ones(3), "same")
+    return float(left @ right)
 
 
 def _sizes(cell: Cell) -> tuple[int, int]:
@@ -115,17 +118,17 @@ def _sizes(cell: Cell) -> tuple[int, int]:
     return left, cell.rows - left
 
 
-def _parts(cell: Cell, side: int) -> Floats:
+def _parts(stream: str, zipf: float, side: int) -> Floats:
     """(KEYS,) the part of a side's tuples that each key has."""
     even = np.full(KEYS, 1 / KEYS)
-    if cell.stream == "hot":
-        even *= 1 - HOT[cell.zipf]
-        even[0] += HOT[cell.zipf]
+    if stream == "hot":
+        even *= 1 - HOT[zipf]
+        even[0] += HOT[zipf]
         return even
-    if side == 0 and cell.stream in {"eq5", "orders"}:
+    if side == 0 and stream in {"eq5", "orders"}:
         return even
-    weights = np.arange(1, KEYS + 1, dtype=float) ** -cell.zipf
-    if cell.stream == "bnci":  # neighbours of hot keys are no hotter than others
+    weights = np.arange(1, KEYS + 1, dtype=float) ** -zipf
+    if stream == "bnci":  # neighbours of hot keys are no hotter than others
         weights = np.random.default_rng(3).permutation(weights)
     return np.asarray(weights / weights.sum())
 

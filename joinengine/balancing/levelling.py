@@ -76,7 +76,10 @@ def filled(
     within = np.flatnonzero(tops <= limit)
     homes = order[: int(within[0]) + 1 if len(within) else len(tops)]
     poured = _poured(level, homes, spread, fixed)
-    apart = _poured(level, in_turn(level, order, tasks)[: len(homes)], spread, fixed)
+    turn = in_turn(level, order, tasks)[: len(homes)]
+    if np.array_equal(turn, homes):  # most tasks have few instances, and most keys few homes
+        return poured
+    apart = _poured(level, turn, spread, fixed)
     return apart if apart.peak <= max(limit, poured.peak * SPREAD_OUT) else poured
 
 
@@ -258,6 +261,8 @@ def _best(work: Workspace, goal: float, tries: Iterable[_Try]) -> _Step | None:
     loads, tasks = work.loads, work.loads.tasks
     peak, best = float(work.level.max()) * (1 - LEAST_GAIN), None
     for keys, limit in ((keys, limit) for keys in tries for limit in (goal, peak)):
+        if limit != goal and all(whole for _, whole in keys):
+            continue  # where whole keys go does not depend on a limit
         level, step = work.level.copy(), _Step()
         touched = [home for key, _ in keys for home in work.shares(key)]
         for key, _ in keys:

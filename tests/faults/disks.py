@@ -1,6 +1,7 @@
 """A program for tests: a query whose disk fills up, or is made read-only, and has room again.
 
-It runs in a mount namespace of its own, as root there, and prints a JSON object: per story what the
+It runs in a mount namespace of its own, as root there, and prints a JSON object: per story that is
+asked for what the
 query said, and whether all results are there once it has gone on.
 """
 
@@ -130,17 +131,25 @@ def read_only(spark, home, small):
     return {"said": said, "whole": story.whole()}
 
 
+#: Name -> what happens, and where the small disk is.
+STORIES = {
+    "full checkpoint": (full, "checkpoint"),
+    "full out": (full, "out"),
+    "full table": (full, "out", "delta"),
+    "merging": (merging, "out"),
+    "read_only checkpoint": (read_only, "checkpoint"),
+    "read_only out": (read_only, "out"),
+}
+
+
 def main():
-    """Tell all stories, one after the other."""
-    home = Path(sys.argv[1])
+    """Tell the stories that are asked for, one after the other."""
+    home, names = Path(sys.argv[1]), sys.argv[2:]
     spark = session(master="local[2]")
     told = {}
-    for story in (full, read_only):
-        for small in ("checkpoint", "out"):
-            name = f"{story.__name__} {small}"
-            told[name] = story(spark, home / name.replace(" ", "-"), small)
-    told["full table"] = full(spark, home / "full-table", "out", "delta")
-    told["merging"] = merging(spark, home / "merging", "out")
+    for name in names:
+        story, *about = STORIES[name]
+        told[name] = story(spark, home / name.replace(" ", "-"), *about)
     print(json.dumps(told))
 
 

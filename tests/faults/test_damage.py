@@ -24,15 +24,39 @@ from joinengine.world.world import MACHINE
 from tests.harness import Killed, LocalQuery, two_way
 
 
+def started(folder):
+    return LocalQuery(folder, two_way(None, 3), "mnrt", choice=Mnrt(imbalance=0.05, intervals=2))
+
+
 @pytest.fixture
-def query(tmp_path):
-    query = LocalQuery(tmp_path, two_way(None, 3), "mnrt", choice=Mnrt(imbalance=0.0, intervals=2))
+def at_work(tmp_path):
+    """A query whose batches this process has run."""
+    return at_work_in(tmp_path)
+
+
+def at_work_in(folder):
+    query = started(folder)
     rng = random.Random(0)
     for batch in range(3):
         left = [(rng.randrange(9), 1000 * batch + i, i) for i in range(80)]
         right = [(rng.randrange(9), 1000 * batch + i, i) for i in range(20)]
         query.run_tuples(batch, left, right)
+    assert len(query.state.layouts.history) > 1
     return query
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("query")
+    at_work_in(folder)
+    return folder
+
+
+@pytest.fixture
+def query(files, tmp_path):
+    """That query, started again elsewhere from a copy of its files."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    return started(tmp_path)
 
 
 def flip_bit(path, position=None):
@@ -54,20 +78,20 @@ def run_next(query):
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_run_file_is_refused_by_name(query, how):
-    run = next(iter(query.state.shelves.state.values()))
-    DAMAGE[how](Path(query.checkpoint.runs.folder) / run.file)
+def test_a_damaged_run_file_is_refused_by_name(at_work, how):
+    run = next(iter(at_work.state.shelves.state.values()))
+    DAMAGE[how](Path(at_work.checkpoint.runs.folder) / run.file)
     with pytest.raises(DamagedState, match=run.file):
-        run_next(query)
+        run_next(at_work)
 
 
 @pytest.mark.parametrize("part", [15, 30, 45, 60, 85])
-def test_a_flipped_bit_is_seen_by_a_worker_that_has_read_the_file(query, part):
-    run = next(iter(query.state.shelves.state.values()))
-    path = Path(query.checkpoint.runs.folder) / run.file
+def test_a_flipped_bit_is_seen_by_a_worker_that_has_read_the_file(at_work, part):
+    run = next(iter(at_work.state.shelves.state.values()))
+    path = Path(at_work.checkpoint.runs.folder) / run.file
     flip_bit(path, path.stat().st_size * part // 100)
     with pytest.raises(DamagedState, match=run.file):
-        run_next(query)
+        run_next(at_work)
 
 
 def test_stores_are_those_of_the_newest_driver_and_not_many():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from joinengine.lab.cli import cli
+from joinengine.model.errors import JoinEngineError
 from joinengine.spark.session import archive
 
 
@@ -56,16 +58,14 @@ def test_another_java_has_another_archive(cache, tmp_path, monkeypatch):
     assert str(mine) in archive.use_options()
 
 
-def test_a_java_that_fails_is_told_and_leaves_nothing(cache, tmp_path):
+def test_a_java_that_fails_is_told_and_leaves_nothing(cache, tmp_path, monkeypatch):
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho no such option >&2\nexit 1\n")
     java.chmod(0o755)
-    environment = os.environ | {"JAVA_HOME": str(tmp_path / "java")}
-    command = [sys.executable, "-m", "joinengine", "archive"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "archive: Java wrote no archive" in done.stderr
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    with pytest.raises(JoinEngineError, match="archive: Java wrote no archive"):
+        cli(["archive"], standalone_mode=False)
     assert not list(cache.iterdir())
 
 

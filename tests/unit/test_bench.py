@@ -214,6 +214,6 @@ def test_the_scale_follows_from_the_room_on_the_disk(tmp_path, monkeypatch):
     assert len(said) == 2
 
 
-def test_batches_that_no_cell_of_auto_has_are_refused():
+def test_batches_that_no_cell_of_auto_has_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"--rows: expected one of .*, found 5"):
-        auto.main(["--rows", "5"], standalone_mode=False)
+        auto.main(["--rows", "5", "--out", str(tmp_path)], standalone_mode=False)

@@ -7,6 +7,9 @@ import io
 import tokenize
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(
@@ -44,12 +47,9 @@ def lines_of(function):
     return function.end_lineno - function.lineno + 1 - told
 
 
-def too_long(text):
+def too_long(text, functions):
     """(what, lines) of the file and of the functions that are too long and have no excuse."""
-    tree, excused = ast.parse(text), excuses(text)
-    functions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    excused = excuses(text)
     inside = {line for one in functions for line in excused if one.lineno <= line <= one.end_lineno}
     found = [
         (one.name, lines_of(one))
@@ -63,28 +63,23 @@ def too_long(text):
     return found
 
 
-def test_lengths():
-    found = {str(path.relative_to(ROOT)): too_long(path.read_text()) for path in FILES}
-    assert len(found) > 500
-    assert {path: what for path, what in found.items() if what} == {}
+def test_lengths(told):
+    assert len(told) > 500
+    assert {path: one.too_long for path, one in told.items() if one.too_long} == {}
 
 
 def test_the_count_sees_what_is_long():
     body = "\n".join(["    x = 1"] * LONGEST_FUNCTION)
-    assert too_long(f"def f():\n{body}\n") == [("f", LONGEST_FUNCTION + 1)]
-    assert too_long(f"def f():\n    # long: a table of cases\n{body}\n") == []
-    assert too_long("x = 1\n" * 401) == [("the file", 401)]
-    assert too_long("# long: one table of many rows\n" + "x = 1\n" * 401) == []
+    assert told_of(f"def f():\n{body}\n").too_long == [("f", LONGEST_FUNCTION + 1)]
+    assert told_of(f"def f():\n    # long: a table of cases\n{body}\n").too_long == []
+    assert told_of("x = 1\n" * 401).too_long == [("the file", 401)]
+    assert told_of("# long: one table of many rows\n" + "x = 1\n" * 401).too_long == []
 
 
-def classes(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-
-
-def wide(tree):
+def wide(classes):
     """(class, fields) of the classes that declare more than MOST_FIELDS."""
     fields = {
-        one.name: sum(isinstance(line, ast.AnnAssign) for line in one.body) for one in classes(tree)
+        one.name: sum(isinstance(line, ast.AnnAssign) for line in one.body) for one in classes
     }
     return {(name, count) for name, count in fields.items() if count > MOST_FIELDS}
 
@@ -96,44 +91,34 @@ def parameters(function):
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
-def greedy(tree):
+def greedy(classes, functions):
     """The functions, and the classes by whose `__init__`, that take more than MOST_PARAMETERS."""
     owners = {
         line: one.name
-        for one in classes(tree)
+        for one in classes
         for line in one.body
         if isinstance(line, ast.FunctionDef) and line.name == "__init__"
     }
-    return {
-        owners.get(node, node.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and parameters(node) > MOST_PARAMETERS
-    }
+    return {owners.get(one, one.name) for one in functions if parameters(one) > MOST_PARAMETERS}
 
 
-def test_widths():
-    too_wide, many_parameters = set(), set()
-    for path in (ROOT / "joinengine").rglob("*.py"):
-        tree = ast.parse(path.read_text())  # one at a time: all of them take seconds to collect
-        too_wide |= wide(tree)
-        many_parameters |= greedy(tree)
-    assert too_wide == set()
-    assert many_parameters == PROMISED
+def test_widths(engine):
+    assert set().union(*(one.wide for one in engine.values())) == set()
+    assert set().union(*(one.greedy for one in engine.values())) == PROMISED
 
 
 def test_the_count_sees_what_is_wide():
     fields = "\n".join(f"    f{n}: int" for n in range(MOST_FIELDS + 1))
-    assert wide(ast.parse(f"class C:\n{fields}\n")) == {("C", MOST_FIELDS + 1)}
-    assert wide(ast.parse(f"class C:\n{fields}\n".replace("    f0: int\n", ""))) == set()
+    assert told_of(f"class C:\n{fields}\n").wide == {("C", MOST_FIELDS + 1)}
+    assert told_of(f"class C:\n{fields}\n".replace("    f0: int\n", "")).wide == set()
     names = ", ".join(f"a{n}" for n in range(MOST_PARAMETERS))
-    assert greedy(ast.parse(f"def f({names}, b): ...")) == {"f"}
-    assert greedy(ast.parse(f"class C:\n    def __init__(self, {names}, *, b): ...")) == {"C"}
-    assert greedy(ast.parse(f"class C:\n    def m(self, {names}, **more): ...")) == set()
+    assert told_of(f"def f({names}, b): ...").greedy == {"f"}
+    assert told_of(f"class C:\n    def __init__(self, {names}, *, b): ...").greedy == {"C"}
+    assert told_of(f"class C:\n    def m(self, {names}, **more): ...").greedy == set()
 
 
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(nodes):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -144,45 +129,92 @@ def imported(path):
 PARTICLES = {"found", "here", "one", "told"}
 
 
-def particles(text):
+def particles(functions):
     """(function, name) of local variables and parameters that are no nouns."""
     return sorted(
         (function.name, name)
-        for function in ast.walk(ast.parse(text))
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for name in PARTICLES & {*bound_in(function)}
+        for function in functions
+        for name in PARTICLES & {*bound_in(ast.walk(function))}
     )
 
 
-def bound_in(function):
-    for node in ast.walk(function):
+def bound_in(nodes):
+    for node in nodes:
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
 
 
-def test_locals_are_nouns_of_what_they_hold():
-    engine = [path for path in FILES if path.is_relative_to(ROOT / "joinengine")]
+class Told(NamedTuple):
+    """What the rules say of a file."""
+
+    too_long: list
+    wide: set
+    greedy: set
+    particles: list
+    imported: list
+
+
+def statements(nodes):
+    """Those of a file or of a part of it: to walk through expressions, too, takes far longer."""
+    for node in nodes:
+        yield node
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, inner, ()))
+
+
+def told_of(text, *, names=True):
+    tree = ast.parse(text)
+    nodes = [*statements(tree.body)]
+    functions = [one for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    classes = [one for one in nodes if isinstance(one, ast.ClassDef)]
+    has_particles = names and not PARTICLES.isdisjoint(bound_in(ast.walk(tree)))
+    return Told(
+        too_long(text, functions),
+        wide(classes),
+        greedy(classes, functions),
+        particles(functions) if has_particles else [],
+        [*imported(nodes)],
+    )
+
+
+@pytest.fixture(scope="module")
+def told():
+    """Each file is parsed once for all rules, and none of its nodes is kept."""
+    return {
+        str(path.relative_to(ROOT)): told_of(
+            path.read_text(), names=path.is_relative_to(ROOT / "joinengine")
+        )
+        for path in FILES
+    }
+
+
+@pytest.fixture
+def engine(told):
+    return {path: one for path, one in told.items() if path.startswith("joinengine/")}
+
+
+def test_locals_are_nouns_of_what_they_hold(engine):
     assert len(engine) > 400
-    odd = {str(path.relative_to(ROOT)): particles(path.read_text()) for path in engine}
-    assert {path: names for path, names in odd.items() if names} == {}
+    assert {path: one.particles for path, one in engine.items() if one.particles} == {}
 
 
 def test_particles_are_seen():
     text = (
         "def f(told):\n    found = [one for one in told]\n    def g(here): return lambda rows: rows"
     )
-    assert particles(text) == [("f", name) for name in sorted(PARTICLES)] + [("g", "here")]
+    seen = told_of(text).particles
+    assert seen == [("f", name) for name in sorted(PARTICLES)] + [("g", "here")]
 
 
-def test_no_module_of_tests_is_a_library():
+def test_no_module_of_tests_is_a_library(told):
     """Helpers of several test modules lie in `cases`, `conftest` or the harness."""
     found = {
-        (str(path.relative_to(ROOT)), name)
-        for path in (ROOT / "tests").rglob("*.py")
-        for name in imported(path)
-        if name.startswith("tests.") and ".test_" in name
+        (path, name)
+        for path, one in told.items()
+        for name in one.imported
+        if path.startswith("tests/") and name.startswith("tests.") and ".test_" in name
     }
     assert found == set()
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransform
 from pyiceberg.types import LongType, StringType
@@ -72,6 +72,7 @@ def test_buckets_that_have_changed_are_refused(ice):
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 
 
+@settings(max_examples=30)
 @given(
     texts=st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=20), max_size=8),
     numbers=st.lists(st.none() | INTEGERS, max_size=8),

@@ -83,15 +83,21 @@ def imports_in(tree):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports name the whole module"
             yield from ((node.module, alias.name) for alias in node.names)
-        else:
+        elif not isinstance(node, ast.expr):  # nothing is imported inside one
             yield from imports_in(node)
+
+
+@cache
+def imports_of(module):
+    """Those of one of our modules."""
+    return [*imports_in(ast.parse(MODULES[module].read_text()))]
 
 
 @cache
 def imported(module):
     """The modules that a module imports, those behind the package's lazy names included."""
     found = set()
-    for source, name in imports_in(ast.parse(MODULES[module].read_text())):
+    for source, name in imports_of(module):
         if source == "joinengine" and name in joinengine._HOMES:
             found.add(f"joinengine.{joinengine._HOMES[name]}")
         elif f"{source}.{name}" in MODULES:
@@ -246,8 +252,8 @@ def test_nothing_is_pickled():
     """Files name no code; what Spark sends with a job, Spark pickles."""
     found = {
         f"{module}: {name}"
-        for module, path in MODULES.items()
-        for one, imported_name in imports_in(ast.parse(path.read_text()))
+        for module in MODULES
+        for one, imported_name in imports_of(module)
         for name in (*one.split("."), imported_name)
         if name in PICKLERS
     }

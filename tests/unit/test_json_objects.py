@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joinengine.results.json_objects import objects_of
@@ -49,6 +49,7 @@ def columns(draw, depth=2, plain=PLAIN):
     return kind, st.none() | values
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_what_is_written_is_read_back(data):
     (one, some), (two, more) = data.draw(columns()), data.draw(columns())

@@ -30,9 +30,16 @@ SIZE = 0.01
 TALKS = "import sys; print('BEGIN', flush=True); {}; print('END', flush=True); sys.stdin.readline()"
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Where streams are kept once they are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOINENGINE_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture
-def streams(tmp_path, monkeypatch):
-    monkeypatch.setenv("JOINENGINE_HOME", str(tmp_path / "home"))
+def streams(home, tmp_path):
     return tmp_path
 
 

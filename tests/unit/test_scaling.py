@@ -45,7 +45,7 @@ def found():
     """Figures by layout and nodes, under the default cluster."""
     return {
         (choice.name, nodes): one | modelled(Machines(rows_per_node=ROWS), one)
-        for nodes in (2, 4, 8, 16, 32)
+        for nodes in (2, 8, 32)
         for choice in (Hash(), Mnrt(imbalance=0.05))
         for one in [measured(choice, nodes)]
     }
@@ -54,7 +54,7 @@ def found():
 @pytest.mark.parametrize("layout", ["hash", "mnrt"])
 def test_more_nodes_never_lower_the_rate_while_the_driver_is_not_the_limit(found, layout):
     rates = [one["rows_per_s_without_driver"] for (name, _), one in found.items() if name == layout]
-    assert len(rates) == 5
+    assert len(rates) == 3
     assert rates == sorted(rates)
 
 

@@ -67,7 +67,7 @@ def opened(pages):
     return spines
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(pages, probing, st.sampled_from([0, 1024]))
 def test_runs_of_a_team_are_searched_as_each_alone(pages, asked, small):
     spines = opened(pages)
@@ -97,7 +97,7 @@ def test_runs_of_a_team_are_searched_as_each_alone(pages, asked, small):
     )
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(pages, pages, probing, st.booleans(), st.data())
 def test_keys_of_a_team_are_counted_as_at_each_instance(left, right, stored, whole, data):
     """Light or whole; keys are heavy from a third of what an instance stored on."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import subprocess
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import duckdb
@@ -238,25 +240,31 @@ def test_unknown_tables_are_refused(cache):
         tables(0.001, ["regions"])
 
 
-def _build(path, log):
-    def build(draft):
-        with log.open("a") as file:
-            file.write("built\n")
-        draft.mkdir()
-        (draft / "content").write_text("whole")
-
-    build_once(path, build)
+#: Builds, and tells so, until it is allowed to end.
+BUILDER = """
+import sys
+from pathlib import Path
+from joinengine.lab.tpch.generate import build_once
+def build(draft):
+    draft.mkdir()
+    print("building", flush=True)
+    sys.stdin.readline()
+    (draft / "content").write_text("whole")
+build_once(Path(sys.argv[1]), build)
+"""
 
 
 def test_two_processes_that_ask_at_once_build_once(tmp_path):
-    path, log = tmp_path / "data", tmp_path / "log"
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_build, args=(path, log)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert log.read_text() == "built\n"
+    path = tmp_path / "data"
+    program = [sys.executable, "-c", BUILDER, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(program, **pipes) as other, ThreadPoolExecutor() as pool:
+        assert other.stdout.readline() == "building\n"
+        ours = pool.submit(build_once, path, lambda draft: pytest.fail("built twice"))
+        assert not wait([ours], 0.2).done
+        other.stdin.write("\n")
+        other.stdin.flush()
+        ours.result()
     assert (path / "content").read_text() == "whole"
 
 
