@@ -1,8 +1,7 @@
 """A program for tests: a query whose disk fills up, or is made read-only, and has room again.
 
 It runs in a mount namespace of its own, as root there, and prints a JSON object: per story that is
-asked for what the
-query said, and whether all results are there once it has gone on.
+asked for what the query said, and whether all results are there once it has gone on.
 """
 
 import json

@@ -23,7 +23,7 @@ from joinengine.world.local import LocalStorage
 from joinengine.world.storage import verify
 from tests.harness import LocalQuery, rows, two_way
 
-BATCHES = 10
+BATCHES = 12
 #: The batch in which the first driver falls asleep.
 TIRED = 3
 

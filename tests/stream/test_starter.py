@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 def make(folder, *goals):
-    command = ["make", f"PYTHON={sys.executable}", *goals]
+    command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", *goals]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=240
     )
