@@ -41,7 +41,7 @@ kafka-demo: $(READY)  ## a broker, two topics joined into a third one and a Delt
 # tasks, and other tests for programs that they have started: there are two processes more than cores.
 PARALLEL := --numprocesses $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 ))) --maxprocesses 4
 
-test: $(READY)  ## run the tests (fifteen to twenty minutes)
+test: $(READY)  ## run the tests (eleven to fifteen minutes)
 	@echo "test: everything but the slow matrices, on all cores"
 	@tools/ensure-chromium --find >/dev/null || \
 		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
