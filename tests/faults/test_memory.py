@@ -44,7 +44,7 @@ print(json.dumps([rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 102
 
 
 #: What a task may hold, in bytes.
-BUDGET = 150 << 20
+BUDGET = 300 << 20
 WIDE = f"""
 import json, sys, tempfile
 import numpy as np
@@ -88,9 +88,9 @@ print(json.dumps([rows, over]))
 @pytest.mark.parametrize(
     ("n", "width", "keys", "batches", "rows"),
     [
-        (1_000, 1_000, 1, 1, 1_000_000),
-        (15_000, 8_000, 7_500, 1, 30_000),
-        (3_000, 8_000, 3_000, 5, 75_000),
+        (1_000, 2_000, 1, 1, 1_000_000),
+        (30_000, 8_000, 15_000, 1, 60_000),
+        (6_000, 8_000, 6_000, 5, 150_000),
     ],
     ids=["a key that matches a million times", "wide arrivals", "merges of wide runs"],
 )
@@ -99,7 +99,7 @@ def test_a_task_keeps_its_budget(n, width, keys, batches, rows):
     assert rows_under_watch(n, width, keys, batches) == rows
 
 
-@pytest.mark.parametrize(("n", "batches", "slide"), [(3_000, 6, "1 day"), (350, 1, "15 minutes")])
+@pytest.mark.parametrize(("n", "batches", "slide"), [(6_000, 6, "1 day"), (700, 1, "15 minutes")])
 def test_rows_that_wait_for_one_moment_are_kept_within_the_budget(n, batches, slide):
     """Unmatched rows of both sides wait until their windows end: one of them, or each of 96."""
     assert rows_under_watch(n, 8_000, n, batches, "apart", slide) == 0
