@@ -260,9 +260,8 @@ class RunStore:
         try:
             return mapped.open(run, wanted)
         except (pa.ArrowException, OSError, ValueError, LookupError):
-            verify(
-                self._storage, stored, "run file"
-            )  # it may have been altered since it was mapped
+            # It may have been altered since it was mapped.
+            verify(self._storage, stored, "run file")
             raise
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
@@ -276,7 +275,8 @@ class RunStore:
             try:
                 file = RunFile.of(content)
             except (pa.ArrowException, ValueError, LookupError):
-                verify(self._storage, stored, "run file")  # it may have been altered since its seal
+                # It may have been altered since its seal.
+                verify(self._storage, stored, "run file")
                 raise
             if not file.is_known:
                 raise DamagedState(

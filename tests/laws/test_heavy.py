@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from joinengine.driver.settings import Settings
+from joinengine.model.conditions import band
 from joinengine.model.windows import within
 from tests.harness import LEFT, RIGHT, LocalQuery, two_way
 from tests.laws.cases import CHOICES, EACH_ROUTER, enough, feed, matched
@@ -72,12 +73,16 @@ def test_a_window_of_nothing_and_times_that_are_all_equal(layout, length, tmp_pa
 @pytest.mark.parametrize(
     ("rows", "budget"), [(3_000, 8 * MB), pytest.param(10_000, 64 * MB, marks=pytest.mark.slow)]
 )
-def test_millions_of_pairs_of_one_key_in_little_memory(layout, rows, budget, tmp_path):
-    """All tuples of one key and one time, so that nothing narrows what is compared."""
+@pytest.mark.parametrize("on", [None, band("lk", "rk", lower=-1, upper=1)], ids=["equi", "band"])
+def test_millions_of_pairs_of_one_key_in_little_memory(layout, rows, budget, on, tmp_path):
+    """All tuples of one key and one time, so that nothing narrows what is compared.
+
+    Under equal keys the predicate is evaluated in a grid, under a band for pair after pair.
+    """
     left, right = sides(rows, rows)
     query = LocalQuery(
         tmp_path,
-        two_way(within("lt", "rt", lower="0s", upper="5s"), 4, where="left.lv + right.rv = 0"),
+        two_way(within("lt", "rt", lower="0s", upper="5s"), 4, on, where="left.lv + right.rv = 0"),
         layout,
         settings=Settings(memory_per_task=budget),
     )

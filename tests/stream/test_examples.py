@@ -24,7 +24,7 @@ def folder(path, key, time, seed):
     rng = random.Random(seed)
     moments = pa.array([rng.randrange(3 * 3600 * 10**6) for _ in range(400)])
     users = pa.array([min(int(rng.paretovariate(0.7)), 60) for _ in range(400)])
-    path.mkdir()
+    path.mkdir(parents=True)
     table = pa.table({key: users, time: moments.cast(pa.timestamp("us", "UTC"))})
     pq.write_table(table, path / "0.parquet")
 
@@ -71,27 +71,33 @@ def test_two_folders_are_joined(ran, tmp_path):
     check_two_folders(tmp_path, ran, starts=1)
 
 
+def check_distinct_keys(tmp_path, run):
+    """`run` starts the example, and gives what it has printed."""
+    folder(tmp_path / "clicks", "user_id", "clicked_at", 1)
+    printed = run("distinct_keys.py", str(tmp_path / "clicks"), "user_id", str(tmp_path / "out"))
+    clicks, out = (f"'{tmp_path / name}/*.parquet'" for name in ("clicks", "out"))
+    expected = duckdb.sql(f"select distinct user_id from {clicks}").fetchall()
+    assert len(expected) > 10
+    assert printed.split()[-2:] == [str(len(expected)), "keys"]
+    assert sorted(duckdb.sql(f"select * from {out}").fetchall()) == sorted(expected)
+
+
+def test_an_operator_of_ones_own_runs_from_a_script(ran, tmp_path):
+    """The example's classes are in `__main__`, which no worker can import."""
+    check_distinct_keys(tmp_path, ran)
+
+
 @pytest.mark.slow
-def test_two_folders_are_joined_and_a_second_start_adds_nothing(tmp_path):
-    """As a user runs it, in processes of their own."""
+def test_examples_run_as_a_user_runs_them(tmp_path):
+    """In processes of their own; a second start of a join adds nothing."""
 
     def run(name, *arguments):
         command = [sys.executable, str(EXAMPLES / name), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         return done.stdout
 
-    check_two_folders(tmp_path, run, starts=2)
-
-
-def test_an_operator_of_ones_own_runs_from_a_script(ran, tmp_path):
-    """The example's classes are in `__main__`, which no worker can import."""
-    folder(tmp_path / "clicks", "user_id", "clicked_at", 1)
-    printed = ran("distinct_keys.py", tmp_path / "clicks", "user_id", tmp_path / "out")
-    clicks, out = (f"'{tmp_path / name}/*.parquet'" for name in ("clicks", "out"))
-    expected = duckdb.sql(f"select distinct user_id from {clicks}").fetchall()
-    assert len(expected) > 10
-    assert printed.split()[-2:] == [str(len(expected)), "keys"]
-    assert sorted(duckdb.sql(f"select * from {out}").fetchall()) == sorted(expected)
+    check_two_folders(tmp_path / "two", run, starts=2)
+    check_distinct_keys(tmp_path / "distinct", run)
 
 
 @pytest.mark.slow

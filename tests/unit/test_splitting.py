@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from joinengine.balancing.levelling import filled
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.mnrt import _emptiest, _gather, plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
@@ -45,6 +46,14 @@ def test_copies_of_the_small_side_count():
     """A second home of key 0 would store the 300 tuples of its small side; key 2 has one side."""
     table, _ = mnrt(counted({0: (600, 300), 2: (500, 0), 1: (700, 0)}, 2), 0.0)
     assert list(table.placements) == [2]
+
+
+@pytest.mark.parametrize(("tasks", "homes"), [([0, 0, 1, 1], {0, 2}), ([0, 1, 0, 1], {0, 1})])
+def test_the_homes_of_a_key_are_spread_over_tasks_if_that_costs_nothing(tasks, homes):
+    """Two of four empty instances are enough: one of each task."""
+    key = filled(np.zeros(4), 100.0, 0.0, 50.0, np.array(tasks))
+    assert key.shares == dict.fromkeys(homes, 0.5)
+    assert key.peak == 50.0
 
 
 def test_a_key_that_cannot_be_gathered_does_not_keep_others_split():
